@@ -1,15 +1,15 @@
 """The clients of quorumlog: producer, consumer, admin. `quorumlog.sdk.aio` has the same for asyncio.
 
-Names are loaded when first used, so that a program that only administers does not wait for Arrow to load.
+Names are loaded on first use, so that a program that only administers does not load Arrow.
 
-Modules beside the rooms, which all of them share:
+Modules shared by all rooms:
 
 - `aio`: the clients for asyncio.
 - `types`: values that the clients accept and return.
-- `acls`, `credentials`: values about ACLs, users and revocations, named as in Kafka's Python clients.
+- `acls`, `credentials`: values for ACLs, users and revocations, named as in Kafka's Python clients.
 - `errors`: the error hierarchy, named as Kafka names errors; `failed_calls`: exceptions for failed calls and streams.
-- `configuration`: keyword arguments as a checked configuration; `arguments`: checks of other arguments.
-- `help_text`: what `help()` shows of the clients.
+- `configuration`: validates keyword arguments of clients; `arguments`: validates other arguments.
+- `help_text`: output of `help()` for the clients.
 
 May import: `quorumlog.v1`; the modules that users import, `__init__` and `aio`, may use all rooms.
 """
@@ -20,8 +20,8 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# gRPC's own fork handlers start its threads anew in a forked child, where they crash over the parent's connections,
-# even if the child only wants to exit. Clients refuse to work there (`runtime/fork.py`), so nothing needs them.
+# gRPC's own fork handlers restart its threads in a forked child, where they crash over the parent's connections, even
+# if the child only exits. Clients refuse to work there (`runtime/fork.py`), so the handlers are not needed.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 # gRPC's C core prints lines on stderr that no logging configuration reaches, such as "Got goaway" when a node closes an
 # idle connection. The clients report every failure themselves. Set the variable to "info" to see these lines.

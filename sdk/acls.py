@@ -1,4 +1,4 @@
-"""Who may do what: rules and filters, with the names of Kafka's Python clients. There is no host in them."""
+"""ACLs and ACL filters, named as in Kafka's Python clients. They have no host."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class ResourceType(Enum):
-    """What a rule is about. ``ANY`` is for filters."""
+    """Type of resource that an ACL applies to. ``ANY`` is for filters."""
 
     ANY = "ANY"
     TOPIC = "TOPIC"
@@ -17,8 +17,10 @@ class ResourceType(Enum):
 
 
 class ACLResourcePatternType(Enum):
-    """Which names a rule is about: the very one, or all that begin with it. ``ANY`` and ``MATCH`` are for filters;
-    ``MATCH`` means all rules that concern a resource of the given name."""
+    """Matching of names by an ACL: exactly, or by prefix.
+
+    ``ANY`` and ``MATCH`` are for filters; ``MATCH`` selects all ACLs that apply to a resource of the given name.
+    """
 
     ANY = "ANY"
     MATCH = "MATCH"
@@ -27,7 +29,7 @@ class ACLResourcePatternType(Enum):
 
 
 class ACLOperation(Enum):
-    """What somebody does. ``ANY`` is for filters, ``ALL`` for rules."""
+    """Operation on a resource. ``ANY`` is for filters, ``ALL`` for ACLs."""
 
     ANY = "ANY"
     ALL = "ALL"
@@ -43,7 +45,7 @@ class ACLOperation(Enum):
 
 
 class ACLPermissionType(Enum):
-    """Whether a rule allows or denies. ``ANY`` is for filters."""
+    """Permission type of an ACL: allow or deny. ``ANY`` is for filters."""
 
     ANY = "ANY"
     DENY = "DENY"
@@ -56,10 +58,10 @@ CLUSTER_NAME = "kafka-cluster"
 
 @dataclass(slots=True, frozen=True)
 class ResourcePattern:
-    """What a rule is about.
+    """The resources that an ACL applies to.
 
     Arguments:
-        resource_name: the name, the beginning of names, or ``*`` (literal) for all; of the cluster ``kafka-cluster``.
+        resource_name: the name, a prefix of names, or ``*`` (literal) for all; for the cluster ``kafka-cluster``.
     """
 
     resource_type: ResourceType
@@ -69,7 +71,7 @@ class ResourcePattern:
 
 @dataclass(slots=True, frozen=True)
 class ResourcePatternFilter:
-    """Which resources rules are about that are meant; a name of None: whichever."""
+    """A filter by the resources of ACLs; a name of None matches every name."""
 
     resource_type: ResourceType = ResourceType.ANY
     resource_name: str | None = None
@@ -78,10 +80,10 @@ class ResourcePatternFilter:
 
 @dataclass(slots=True, frozen=True)
 class ACL:
-    """One rule.
+    """One access-control entry.
 
     Arguments:
-        principal: ``User:`` and a name, or ``User:*`` for everybody.
+        principal: ``User:`` and a name, or ``User:*`` for all users.
     """
 
     principal: str
@@ -92,7 +94,7 @@ class ACL:
 
 @dataclass(slots=True, frozen=True)
 class ACLFilter:
-    """Which rules are meant; a principal of None: whoever's."""
+    """A filter for ACLs; a principal of None matches every principal."""
 
     principal: str | None = None
     operation: ACLOperation = ACLOperation.ANY
@@ -102,13 +104,13 @@ class ACLFilter:
 
 @dataclass(slots=True, frozen=True)
 class ACLDecision:
-    """What somebody may do, as one node decides.
+    """A node's decision about a permission.
 
     Arguments:
-        allowed: whether they may.
-        rule: that decides; None where none does.
-        super_user: no rule counts for them.
-        enforced: whether the node asks anybody for permission.
+        allowed: True if the operation is permitted.
+        rule: the ACL that decides; None if no ACL does.
+        super_user: True if the principal is a super user, to whom no ACL applies.
+        enforced: True if the node enforces ACLs at all.
     """
 
     allowed: bool

@@ -1,7 +1,7 @@
-"""What callers hand to the clients, checked before anything is done with it; every mistake is one line.
+"""Validates arguments of the clients before use; each error message is one line.
 
-Without these checks, a wrong type would fail deep in a background thread, or in the protocol's encoder, with words that
-help nobody.
+Without these checks, a wrong type would fail deep in a background thread, or in the protocol's encoder, with an
+unhelpful message.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ Value = TypeVar("Value")
 
 MAX_INT32 = 2**31 - 1
 MAX_INT64 = 2**63 - 1
-#: Of text in one request. A commit with more beside its offsets goes in several: each becomes one entry of a log.
+#: Limit of metadata text in one request. A commit with more is split: each request becomes one entry of a log.
 MAX_TEXT_BYTES = 4 << 20
 
 
 def checked_topic(topic: object) -> str:
-    """A topic's name; which names are allowed is for the nodes to say."""
+    """Returns a topic's name. The nodes decide which names are allowed."""
     if not isinstance(topic, str) or not topic:
         raise IllegalArgumentError(f"topic {topic!r} is not a name: topics are given one by one, as strings")
     if not is_text(topic):
@@ -30,14 +30,14 @@ def checked_topic(topic: object) -> str:
 
 
 def checked_topics(topics: Iterable[str]) -> tuple[str, ...]:
-    """Names of topics, each once."""
+    """Returns names of topics without duplicates."""
     if isinstance(topics, str | bytes | Mapping) or not isinstance(topics, Iterable):
         raise IllegalArgumentError(f"topics are {topics!r}: give a list of names")
     return tuple(dict.fromkeys(checked_topic(topic) for topic in topics))
 
 
 def checked_partition(partition: object) -> TopicPartition:
-    """A topic and the number of one of its partitions."""
+    """Returns a topic and the number of one of its partitions."""
     if not (isinstance(partition, tuple) and len(partition) == 2 and type(partition[1]) is int):
         raise IllegalArgumentError(f"{partition!r} is not a TopicPartition(topic, partition)")
     if not 0 <= partition[1] <= MAX_INT32:
@@ -46,25 +46,25 @@ def checked_partition(partition: object) -> TopicPartition:
 
 
 def checked_partitions(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """Partitions, each once."""
+    """Returns partitions without duplicates."""
     if not isinstance(partitions, Iterable):
         raise IllegalArgumentError(f"partitions are {partitions!r}: give a list of TopicPartition(topic, partition)")
     return list(dict.fromkeys(checked_partition(partition) for partition in partitions))
 
 
 def checked_offset(offset: object) -> int:
-    """An offset that a log can have."""
+    """Returns an offset from 0 to 2^63 - 1."""
     if type(offset) is not int or not 0 <= offset <= MAX_INT64:
         raise IllegalArgumentError(f"offset is {offset!r}: give an int from 0 to 2^63 - 1, or use seek_to_end")
     return offset
 
 
 def checked_numbers(numbers: Mapping[TopicPartition, int], lowest: int, what: str) -> dict[TopicPartition, int]:
-    """A number for each of some partitions.
+    """Returns a number per partition.
 
     Arguments:
-        lowest: the least that is allowed; the most is 2^63 - 1.
-        what: what the numbers are, and in what unit.
+        lowest: the lowest allowed value; the highest is 2^63 - 1.
+        what: meaning and unit of the numbers, for the message.
     """
     if not isinstance(numbers, Mapping):
         raise IllegalArgumentError(f"{numbers!r} is not a mapping from TopicPartition(topic, partition) to {what}")
@@ -80,7 +80,7 @@ def checked_numbers(numbers: Mapping[TopicPartition, int], lowest: int, what: st
 def checked_commits(
     offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What to commit for each of some partitions: the next offset to read, with or without a text beside it."""
+    """Returns the offset to commit per partition: the next offset to read, with its metadata."""
     if not isinstance(offsets, Mapping):
         raise IllegalArgumentError(f"{offsets!r} is not a mapping from TopicPartition(topic, partition) to offsets")
     checked: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -107,7 +107,7 @@ def checked_commits(
 
 
 def checked_group(group_id: object) -> str:
-    """A group's id; which ids are allowed is for the nodes to say."""
+    """Returns a group id. The nodes decide which ids are allowed."""
     if not isinstance(group_id, str) or not group_id:
         raise IllegalArgumentError(f"group {group_id!r} is not an id: groups are given as strings")
     if not is_text(group_id):
@@ -116,14 +116,14 @@ def checked_group(group_id: object) -> str:
 
 
 def checked_groups(group_ids: Iterable[str]) -> tuple[str, ...]:
-    """Ids of groups, each once."""
+    """Returns group ids without duplicates."""
     if isinstance(group_ids, str | bytes | Mapping) or not isinstance(group_ids, Iterable):
         raise IllegalArgumentError(f"groups are {group_ids!r}: give a list of ids")
     return tuple(dict.fromkeys(checked_group(group_id) for group_id in group_ids))
 
 
 def checked_producer_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Names of producers, each once; which names are allowed is for the nodes to say."""
+    """Returns producer names without duplicates. The nodes decide which names are allowed."""
     if isinstance(names, str | bytes | Mapping) or not isinstance(names, Iterable):
         raise IllegalArgumentError(f"producer names are {names!r}: give a list of names")
     return tuple(dict.fromkeys(_checked_producer_name(name) for name in names))
@@ -136,14 +136,14 @@ def _checked_producer_name(name: object) -> str:
 
 
 def checked_prefix(prefix: object) -> str:
-    """What producer names begin with; it may be empty."""
+    """Returns a prefix of producer names, which may be empty."""
     if not isinstance(prefix, str) or not is_text(prefix):
         raise IllegalArgumentError(f"producer names cannot begin with {prefix!r}: give text that UTF-8 can write")
     return prefix
 
 
 def checked_claim_time(claimed_before_ms: object) -> int:
-    """A time before which names were claimed, in milliseconds since the epoch; 0 for None, which is any time."""
+    """Returns a time in milliseconds since the epoch; 0 for None, which means any time."""
     if claimed_before_ms is None:
         return 0
     if type(claimed_before_ms) is not int or not 0 < claimed_before_ms <= MAX_INT64:
@@ -154,7 +154,7 @@ def checked_claim_time(claimed_before_ms: object) -> int:
 
 
 def checked_states(states: Iterable[GroupState | str]) -> tuple[GroupState, ...]:
-    """States of groups, by their names or as themselves, each once."""
+    """Returns group states without duplicates, given by name (in any case) or as members of `GroupState`."""
     known = {state.value.lower(): state for state in GroupState}
     if isinstance(states, str | bytes) or not isinstance(states, Iterable):
         raise IllegalArgumentError(f"states are {states!r}: give a list such as ['Empty', 'Stable']")
@@ -169,7 +169,7 @@ def checked_states(states: Iterable[GroupState | str]) -> tuple[GroupState, ...]
 
 
 def checked_settings(settings: Mapping[str, object], what: str) -> dict[str, str]:
-    """Settings of a topic; which there are is for the nodes to say."""
+    """Returns a topic's settings as strings. The nodes decide which settings exist."""
     if not isinstance(settings, Mapping):
         raise IllegalArgumentError(f"{what} are {settings!r}: give a mapping such as {{'retention.ms': '60000'}}")
     checked = {name: str(value) for name, value in settings.items()}
@@ -180,14 +180,14 @@ def checked_settings(settings: Mapping[str, object], what: str) -> dict[str, str
 
 
 def checked_by_topic(given: Mapping[str, Value], what: str) -> dict[str, Value]:
-    """Something for each of some topics."""
+    """Returns a mapping from topics to values with validated topic names."""
     if not isinstance(given, Mapping):
         raise IllegalArgumentError(f"{given!r} is not a mapping from names of topics to {what}")
     return {checked_topic(topic): value for topic, value in given.items()}
 
 
 def is_text(text: str) -> bool:
-    """Whether it can be sent: half of a surrogate pair, as in a file name that is not UTF-8, cannot."""
+    """True if the text can be encoded as UTF-8: a lone surrogate, as in a file name that is not UTF-8, cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -196,7 +196,7 @@ def is_text(text: str) -> bool:
 
 
 def check_wait(timeout: object, what: str = "timeout", *, endless: bool = True) -> None:
-    """A time to wait; None, where that is allowed, is without end."""
+    """Raises `IllegalArgumentError` unless it is a number of at least 0; None is allowed if ``endless``."""
     if timeout is None and endless:
         return
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
@@ -204,12 +204,12 @@ def check_wait(timeout: object, what: str = "timeout", *, endless: bool = True) 
 
 
 def checked_node(given: object, what: str = "node_id") -> int:
-    """A node id."""
+    """Returns a node id."""
     return checked_nodes([given], what)[0]
 
 
 def checked_nodes(given: object, what: str = "replicas") -> list[int]:
-    """Node ids."""
+    """Returns a list of node ids."""
     nodes = list(given) if isinstance(given, Iterable) else None
     if nodes is None or not all(type(node) is int and abs(node) <= MAX_INT32 for node in nodes):
         raise IllegalArgumentError(f"{what} {given!r} are not node ids: give numbers such as [1, 2, 3]")
@@ -219,26 +219,26 @@ def checked_nodes(given: object, what: str = "replicas") -> list[int]:
 def checked_replicas(
     replicas: Mapping[TopicPartition, Sequence[int] | None],
 ) -> dict[TopicPartition, list[int] | None]:
-    """Node ids, or None, for each of some partitions."""
+    """Returns a list of node ids, or None, per partition."""
     if not isinstance(replicas, Mapping):
         raise IllegalArgumentError(f"{replicas!r} is not a mapping from TopicPartition(topic, partition) to node ids")
     return {checked_partition(tp): None if nodes is None else checked_nodes(nodes) for tp, nodes in replicas.items()}
 
 
 def check_int32(number: object, what: str) -> None:
-    """A number that the wire can carry; what it may be is for the nodes to say."""
+    """Raises `IllegalArgumentError` for a number that does not fit on the wire. The nodes decide its range."""
     if type(number) is not int or abs(number) > MAX_INT32:
         raise IllegalArgumentError(f"{what} is {number!r}: it must be a whole number below 2^31")
 
 
 def check_count(count: object, what: str) -> None:
-    """A number of things, at least one."""
+    """Raises `IllegalArgumentError` unless it is a whole number of at least 1."""
     if type(count) is not int or count < 1:
         raise IllegalArgumentError(f"{what} is {count!r}: it must be a whole number of at least 1")
 
 
 def checked_throttle(throttle: object) -> int:
-    """A limit in bytes per second; 0: none. How low it may be is for the nodes to say."""
+    """Returns a limit in bytes per second; 0 means no limit. The nodes decide the lowest limit."""
     if type(throttle) is not int or not 0 <= throttle < 2**63:
         raise IllegalArgumentError(
             f"throttle_bytes_per_second is {throttle!r}: it must be a whole number of bytes, 0 for no limit"

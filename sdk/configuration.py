@@ -1,4 +1,4 @@
-"""Turns keyword arguments into a checked configuration; every mistake is one line."""
+"""Builds a validated configuration from keyword arguments; each error message is one line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quorumlog.sdk.errors import IllegalArgumentError
 Config = TypeVar("Config")
 
 _NEEDLESS = "it is not needed here, leave it out"
-#: Names that Kafka's clients have and these have not, and what to do about each.
+#: Option names of Kafka's clients that do not exist here, with what to do instead.
 KAFKA_NAMES = {
     "retries": "delivery_timeout_ms bounds the time of all attempts, whose number does not matter",
     "max_in_flight_requests_per_connection": "it is max_in_flight here, of batches of one partition",
@@ -32,18 +32,18 @@ KAFKA_NAMES = {
 
 
 def options_of(config: type) -> list[Field[Any]]:
-    """Returns the fields of a client's configuration, in the order in which people read them.
+    """Returns the fields of a client's configuration in reading order.
 
-    What all clients share is inherited, so it comes first among the fields. ``bootstrap_servers`` is moved before it.
+    Options shared by all clients are inherited and therefore come first. ``bootstrap_servers`` is moved before them.
     """
     return sorted(fields(config), key=lambda field: field.name != "bootstrap_servers")
 
 
 def build_config(kind: type[Config], options: Mapping[str, Any]) -> Config:
-    """A config dataclass from keyword arguments.
+    """Builds a config dataclass from keyword arguments.
 
     Raises:
-        IllegalArgumentError: an unknown name, with the closest known one.
+        IllegalArgumentError: an unknown name; the message names the closest known one.
     """
     known = [option.name for option in options_of(kind)]
     check_names(options, known)
@@ -51,7 +51,7 @@ def build_config(kind: type[Config], options: Mapping[str, Any]) -> Config:
 
 
 def check_names(given: Iterable[str], known: Sequence[str]) -> None:
-    """Refuses configuration names that do not exist."""
+    """Raises `IllegalArgumentError` for a configuration name that does not exist."""
     for name in given:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
@@ -61,7 +61,7 @@ def check_names(given: Iterable[str], known: Sequence[str]) -> None:
 
 
 def check_range(config: object, name: str, lowest: float, highest: float) -> None:
-    """Refuses a number outside its range, or something that is no number."""
+    """Raises `IllegalArgumentError` for a value that is not a number or outside its range (bounds included)."""
     value = getattr(config, name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not lowest <= value <= highest:
         raise IllegalArgumentError(f"{name} is {value!r}: it must be a number from {lowest:g} to {highest:g}")

@@ -1,4 +1,4 @@
-"""Users who sign in by password, and what was revoked, with the names of Kafka's Python clients."""
+"""Users with passwords, and revocations, named as in Kafka's Python clients."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from quorumlog.wire.scram import DEFAULT_ITERATIONS, MECHANISM
 
 @dataclass(slots=True, frozen=True)
 class UserScramCredentialUpsertion:
-    """A user to create, or to give another password.
+    """A user to create, or a new password for an existing one.
 
     Arguments:
-        user: the name; in rules it is ``User:`` and the name.
-        password: never leaves this process: nodes are told what comes of it (RFC 5802).
-        iterations: how often it is hashed.
-        for_super_user: the name is a super user's, and the password is to be good for that. Only a super user can say
-            so.
+        user: the name; in ACLs it is ``User:`` and the name.
+        password: never leaves this process: nodes receive only keys derived from it (RFC 5802).
+        iterations: number of hash iterations.
+        for_super_user: allow setting a password for a super user. Only a super user may do this.
     """
 
     user: str
@@ -35,12 +34,12 @@ class UserScramCredentialDeletion:
 
 @dataclass(slots=True, frozen=True)
 class UserScramCredential:
-    """A user who can sign in by password.
+    """A user that can authenticate with a password.
 
     Arguments:
-        iterations: how often the password is hashed.
-        for_super_user: whether the password is good for a super user's rights.
-        changed_ms: when it was set, in milliseconds since 1970.
+        iterations: number of hash iterations of the password.
+        for_super_user: True if the password grants a super user's rights.
+        changed_ms: when it was set, in milliseconds since the epoch.
     """
 
     user: str
@@ -51,7 +50,7 @@ class UserScramCredential:
 
 
 class AlteredUsers(NamedTuple):
-    """How many users were not there before, and how many are not there any more."""
+    """Numbers of users that a change created and deleted."""
 
     created: int
     deleted: int
@@ -59,12 +58,12 @@ class AlteredUsers(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class Revocation:
-    """What counts no more: a client's certificate, or whatever a principal has.
+    """A revoked client certificate, or the revocation of all credentials of a principal.
 
     Arguments:
-        serial: the certificate's serial number in hexadecimal digits; None: it is of a principal.
-        principal: ``User:`` and a name; None: it is of a certificate.
-        revoked_ms: when, in milliseconds since 1970.
+        serial: the certificate's serial number in hexadecimal digits; None for a principal.
+        principal: ``User:`` and a name; None for a certificate.
+        revoked_ms: time of revocation, in milliseconds since the epoch.
     """
 
     serial: str | None

@@ -1,11 +1,11 @@
 """The error hierarchy of the clients, named as Kafka names errors, built from ``errors.proto``.
 
-Two questions matter to a caller, and every error answers both:
+Every error answers two questions:
 
-- ``retriable``: may the same call succeed later? The clients have retried such errors themselves, within their limits,
-  before a caller sees one.
+- ``retriable``: may the same call succeed later? The clients have already retried such errors, within their limits,
+  before they raise one.
 - ``definite``: is it certain that the failed call has had no effect and never will? A send that failed *indefinitely*
-  may still turn up in the log; to send it again may double it.
+  may still appear in the log; sending it again may duplicate it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class QuorumlogError(Exception):
         definite: the failed call has had no effect and never will.
     """
 
-    #: What the class means unless the server says otherwise.
+    #: Values of the class unless the server reports others.
     default_retriable: ClassVar[bool] = False
     default_definite: ClassVar[bool] = True
 
@@ -35,19 +35,19 @@ class QuorumlogError(Exception):
 
     @property
     def message(self) -> str:
-        """One line: what is wrong and what to do."""
+        """The message in one line: what is wrong and what to do."""
         return str(self.args[0]) if self.args else type(self).__name__
 
     def about(self, topic: str, partition: int) -> Self:
-        """This error, said of a partition that its message, which comes from a node, knows by other names."""
+        """Returns a copy whose message names the partition, unless the message has the topic's name already."""
         message = self.message if topic in self.message else f"{topic}-{partition}: {self.message}"
         return type(self)(message, retriable=self.retriable, definite=self.definite)
 
     def as_indefinite(self, what: str = "an earlier attempt") -> QuorumlogError:
-        """The same error for a call of which something may still take effect.
+        """Returns this error as indefinite, for a call of which a part may still take effect.
 
         Arguments:
-            what: it is, for the message.
+            what: the part that may take effect, for the message.
         """
         if not self.definite:
             return self
@@ -56,7 +56,7 @@ class QuorumlogError(Exception):
 
 
 def _in_one_line(message: str) -> str:
-    """A message may quote what it was given, which may be anything."""
+    """Returns the message without line breaks and control characters, which may come from quoted input."""
     text = " ".join(message.split())
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
@@ -65,11 +65,11 @@ def _in_one_line(message: str) -> str:
 
 
 class IllegalArgumentError(QuorumlogError, ValueError):
-    """An argument or a configuration value that cannot be meant."""
+    """An invalid argument or configuration value."""
 
 
 class IllegalStateError(QuorumlogError):
-    """A call that makes no sense in the client's present state."""
+    """A call that is not allowed in the client's present state."""
 
 
 class ClientClosedError(IllegalStateError):
@@ -77,24 +77,24 @@ class ClientClosedError(IllegalStateError):
 
 
 class ForkedClientError(IllegalStateError):
-    """The process forked after the client was made: its connections and threads belong to the parent."""
+    """The process forked after the client was created: its connections and threads belong to the parent."""
 
 
 class NoBrokersAvailableError(QuorumlogError):
-    """None of the bootstrap addresses answered."""
+    """No bootstrap server answered."""
 
     default_retriable = True
 
 
 class NetworkError(QuorumlogError):
-    """The connection to a node broke, or could not be made."""
+    """The connection to a node broke or could not be established."""
 
     default_retriable = True
     default_definite = False
 
 
 class BufferExhaustedError(QuorumlogError):
-    """The producer's memory stayed full for ``max_block_ms``."""
+    """The producer's buffer stayed full for ``max_block_ms``."""
 
     default_retriable = True
 
@@ -104,14 +104,14 @@ class NoOffsetForPartitionError(QuorumlogError):
 
 
 class UnsupportedError(QuorumlogError):
-    """A feature that this version does not have."""
+    """This version lacks the requested feature."""
 
 
 # --- named by the server -----------------------------------------------------------------------------------------
 
 
 class UnknownServerError(QuorumlogError):
-    """The server met a condition it has no better name for."""
+    """The server met a condition for which no other error code exists."""
 
     default_definite = False
 
@@ -121,7 +121,7 @@ class InvalidRequestError(QuorumlogError):
 
 
 class RequestTimedOutError(QuorumlogError):
-    """The call did not complete within its time; unless it says otherwise it may yet take effect."""
+    """The call did not complete in time; it may still take effect unless ``definite`` is set."""
 
     default_retriable = True
     default_definite = False
@@ -134,13 +134,13 @@ class ServerBusyError(QuorumlogError):
 
 
 class UnsupportedVersionError(QuorumlogError):
-    """The server's version does not speak what was asked."""
+    """The server's version does not support the request."""
 
 
 class UnknownTopicOrPartitionError(QuorumlogError):
-    """No such topic, or no such partition of it."""
+    """The topic does not exist, or has no such partition."""
 
-    # A topic that was just created may not have reached every node.
+    # A topic that was just created may not be known to every node yet.
     default_retriable = True
 
 
@@ -163,17 +163,17 @@ class PreferredLeaderNotAvailableError(QuorumlogError):
 
 
 class ElectionNotNeededError(QuorumlogError):
-    """The preferred leader of a partition leads it already, or will in a moment."""
+    """The preferred leader of a partition already leads it, or will soon."""
 
 
 class InvalidFetchSessionEpochError(QuorumlogError):
-    """A fetch session and its node do not agree on what was asked before. Consumers begin another one by themselves."""
+    """A fetch session and its node disagree on the previous request. Consumers start a new session automatically."""
 
     default_retriable = True
 
 
 class TooManyFetchSessionsError(QuorumlogError):
-    """The node keeps as many fetch sessions as it may. Consumers fetch without one by themselves."""
+    """The node has reached its limit of fetch sessions. Consumers then fetch without a session automatically."""
 
     default_retriable = True
 
@@ -185,42 +185,42 @@ class FencedLeaderEpochError(QuorumlogError):
 
 
 class UnknownLeaderEpochError(QuorumlogError):
-    """The client's leader epoch is newer than the node knows."""
+    """The client's leader epoch is newer than the node's."""
 
     default_retriable = True
 
 
 class OffsetOutOfRangeError(QuorumlogError):
-    """The offset lies below the log start or beyond the log end."""
+    """The offset is below the log start or beyond the log end."""
 
 
 class NotEnoughReplicasError(QuorumlogError):
-    """Fewer live replicas than ``acks=all`` needs; nothing was appended."""
+    """Fewer replicas are live than ``acks=all`` needs; nothing was appended."""
 
     default_retriable = True
 
 
 class NotEnoughReplicasAfterAppendError(QuorumlogError):
-    """Appended, but confirmed by fewer replicas than ``acks=all`` needs; it may survive or not."""
+    """The records were appended, but confirmed by fewer replicas than ``acks=all`` needs; they may be lost or kept."""
 
     default_retriable = True
     default_definite = False
 
 
 class CorruptRecordError(QuorumlogError):
-    """A batch fails its checksum or its structure."""
+    """A batch has a wrong checksum or an invalid structure."""
 
 
 class UnreadableBatchError(CorruptRecordError):
-    """The records of a stored batch cannot be read, although its checksum is right: its producer wrote it so.
+    """The records of a stored batch cannot be decoded, although its checksum is right: its producer wrote it so.
 
-    Every replica has the same bytes, so reading it again does not help. Continue with
-    ``seek(error.partition, error.next_offset)``, or set ``on_corrupt="skip"``.
+    Every replica has the same bytes, so reading it again does not help. Continue with ``seek(error.partition,
+    error.next_offset)``, or set ``on_corrupt="skip"``.
 
     Attributes:
-        partition: where the batch is.
+        partition: partition of the batch.
         first_offset, last_offset: of the batch.
-        record_count: how many records it claims to have.
+        record_count: number of records according to its header.
         reason: what is wrong with it.
     """
 
@@ -241,10 +241,10 @@ class UnreadableBatchError(CorruptRecordError):
         *,
         skip_with: str = 'set on_corrupt="skip"',
     ) -> Self:
-        """The error for one batch.
+        """Returns the error for one batch.
 
         Arguments:
-            skip_with: how the caller's user skips such batches, for the message.
+            skip_with: how to skip such batches, for the message.
         """
         error = cls(
             f"{partition.topic}-{partition.partition}: offsets {first_offset} to {last_offset} cannot be read:"
@@ -256,56 +256,56 @@ class UnreadableBatchError(CorruptRecordError):
 
     @property
     def next_offset(self) -> int:
-        """The offset after the batch, where reading can continue."""
+        """The offset after the batch, from which reading can continue."""
         return self.last_offset + 1
 
 
 class RecordTooLargeError(QuorumlogError):
-    """A record or batch exceeds a limit."""
+    """A record or batch exceeds a size limit."""
 
 
 class InvalidRecordError(QuorumlogError):
-    """A well-formed batch that breaks a rule."""
+    """A well-formed batch violates a constraint."""
 
 
 class InvalidTimestampError(QuorumlogError):
-    """A timestamp too far in the future."""
+    """A timestamp is too far in the future."""
 
 
 class InvalidRequiredAcksError(QuorumlogError):
-    """``acks`` is none of 0, 1 and all."""
+    """``acks`` is not 0, 1 or all."""
 
 
 class OutOfOrderSequenceNumberError(QuorumlogError):
-    """A batch's sequence does not follow the last one of its producer."""
+    """The sequence number of a batch does not follow the last one of its producer."""
 
 
 class InvalidProducerEpochError(QuorumlogError):
     """A newer instance of the same named producer has taken over, or its name was deleted."""
 
 
-#: What kafka-python calls it.
+#: The name in kafka-python.
 ProducerFencedError = InvalidProducerEpochError
 
 
 class UnknownProducerIdError(QuorumlogError):
-    """The partition knows nothing of this producer."""
+    """The partition has no state of this producer."""
 
 
 class DuplicateSequenceMismatchError(QuorumlogError):
-    """The log has other records where a producer repeats its epoch: a replay that is no replay."""
+    """A producer repeated an epoch and sequence with records that differ from those in the log."""
 
 
 class ProducerLimitExceededError(QuorumlogError):
-    """No more named producers, or no more batches in one epoch, can be remembered."""
+    """The limit of named producers, or of batches in one producer epoch, is reached."""
 
 
 class ProducerNameNotFoundError(QuorumlogError):
-    """Nobody has claimed that producer name, or it was deleted."""
+    """The producer name was never claimed, or was deleted."""
 
 
 class ProducerNameInUseError(QuorumlogError):
-    """The producer name was claimed since the time before which it was to be deleted."""
+    """The producer name was claimed after the given time, so it was not deleted."""
 
 
 class StorageError(QuorumlogError):
@@ -315,7 +315,7 @@ class StorageError(QuorumlogError):
 
 
 class TopicAlreadyExistsError(QuorumlogError):
-    """A topic of that name exists."""
+    """A topic of that name exists already."""
 
 
 class InvalidTopicError(QuorumlogError):
@@ -323,7 +323,7 @@ class InvalidTopicError(QuorumlogError):
 
 
 class InvalidPartitionsError(QuorumlogError):
-    """The number of partitions is not allowed, or there is no such partition."""
+    """The number of partitions is not allowed, or the partition does not exist."""
 
 
 class InvalidReplicationFactorError(QuorumlogError):
@@ -339,11 +339,11 @@ class InvalidConfigError(QuorumlogError):
 
 
 class PolicyViolationError(QuorumlogError):
-    """The topic's cleanup policy does not allow what was asked."""
+    """The topic's cleanup policy does not allow the request."""
 
 
 class ReassignmentInProgressError(QuorumlogError):
-    """The partition is being moved already, or there is no move to cancel."""
+    """The partition is being reassigned already, or has no reassignment to cancel."""
 
 
 class NotControllerError(QuorumlogError):
@@ -365,7 +365,7 @@ class CoordinatorNotAvailableError(QuorumlogError):
 
 
 class NotCoordinatorError(QuorumlogError):
-    """The node asked does not coordinate the group."""
+    """The contacted node does not coordinate the group."""
 
     default_retriable = True
 
@@ -375,21 +375,21 @@ class InvalidGroupIdError(QuorumlogError):
 
 
 class UnknownMemberIdError(QuorumlogError):
-    """The coordinator does not know the member: it was thrown out of its group."""
+    """The coordinator does not have the member: it was removed from its group."""
 
 
 class FencedMemberEpochError(QuorumlogError):
-    """The member was thrown out of its group, and others have its partitions."""
+    """The member was removed from its group, and others have its partitions."""
 
 
 class StaleMemberEpochError(QuorumlogError):
-    """A commit carries an epoch in which the member did not have the partition."""
+    """A commit carries a member epoch in which the member did not have the partition."""
 
     default_retriable = True
 
 
 class UnreleasedInstanceIdError(QuorumlogError):
-    """A static member of that name is there already."""
+    """A static member of that name is already in the group."""
 
     default_retriable = True
 
@@ -403,15 +403,15 @@ class UnsupportedAssignorError(QuorumlogError):
 
 
 class InvalidRegularExpressionError(QuorumlogError):
-    """A topic pattern is no regular expression."""
+    """A topic pattern is not a valid regular expression."""
 
 
 class GroupMaxSizeReachedError(QuorumlogError):
-    """The group or its coordinator has as many members, groups or offsets as it may."""
+    """The group or its coordinator has reached its limit of members, groups or offsets."""
 
 
 class GroupIdNotFoundError(QuorumlogError):
-    """There is no such group."""
+    """The group does not exist."""
 
 
 class NonEmptyGroupError(QuorumlogError):
@@ -423,11 +423,11 @@ class GroupSubscribedToTopicError(QuorumlogError):
 
 
 class OffsetMetadataTooLargeError(QuorumlogError):
-    """The text beside a committed offset is too long."""
+    """The metadata of a committed offset is too long."""
 
 
 class IllegalGenerationError(QuorumlogError):
-    """A classic group is in another generation by now: its member joins again."""
+    """A classic group has reached another generation; its member must rejoin."""
 
 
 class InconsistentGroupProtocolError(QuorumlogError):
@@ -435,54 +435,54 @@ class InconsistentGroupProtocolError(QuorumlogError):
 
 
 class RebalanceInProgressError(QuorumlogError):
-    """The members of a classic group are to join again, or wait for their leader's assignment."""
+    """The members of a classic group must rejoin, or wait for their leader's assignment."""
 
     default_retriable = True
 
 
 class InvalidSessionTimeoutError(QuorumlogError):
-    """The session timeout is outside of what the nodes allow."""
+    """The session timeout is outside the bounds that the nodes allow."""
 
 
 class MemberIdRequiredError(QuorumlogError):
-    """A new member of a classic group is to join again with the id that it was given."""
+    """A new member of a classic group must rejoin with the member id that it received."""
 
 
 class AuthorizationFailedError(QuorumlogError):
-    """Who asks has no permission for that. The message says which one an administrator can give."""
+    """The caller lacks a permission. The message names the one that an administrator can grant."""
 
 
 class TopicAuthorizationFailedError(AuthorizationFailedError):
-    """Who asks may not do that to the topic."""
+    """The caller lacks a permission on the topic."""
 
 
 class GroupAuthorizationFailedError(AuthorizationFailedError):
-    """Who asks may not do that to the consumer group."""
+    """The caller lacks a permission on the consumer group."""
 
 
 class ClusterAuthorizationFailedError(AuthorizationFailedError):
-    """Who asks may not do that to the cluster."""
+    """The caller lacks a permission on the cluster."""
 
 
 class ProducerNameAuthorizationFailedError(AuthorizationFailedError):
-    """Who asks may not do that to the producer name."""
+    """The caller lacks a permission on the producer name."""
 
 
 class SaslAuthenticationFailedError(QuorumlogError):
-    """Who asks has not proved who they are."""
+    """The client failed to authenticate."""
 
 
 class SaslSessionExpiredError(QuorumlogError):
-    """The call belongs to no session, or to one that is over. The clients sign in again by themselves."""
+    """The call belongs to no session, or to an expired one. The clients authenticate again automatically."""
 
     default_retriable = True
 
 
 class ThrottlingQuotaExceededError(QuorumlogError):
-    """Who asks is over a quota, and nothing was done. The clients try again after the time that the node says.
+    """The client exceeded a quota, and nothing was done. The clients retry after the time that the node names.
 
     Attributes:
-        throttle_time_ms: how long that is.
+        throttle_time_ms: that time, in milliseconds.
     """
 
     default_retriable = True
@@ -490,9 +490,10 @@ class ThrottlingQuotaExceededError(QuorumlogError):
 
 
 class CommitFailedError(QuorumlogError):
-    """The consumer may not commit: it is no member of its group any more, or others have its partitions.
+    """The consumer may not commit: it is no longer a member of its group, or others have its partitions.
 
-    ``definite``: nothing was committed. Else a part may have been, or all of it by an attempt that nobody answered.
+    If ``definite``, nothing was committed. Otherwise a part may have been, or all of it by an attempt without a
+    response.
     """
 
 
@@ -566,20 +567,20 @@ _BY_CODE: dict[int, type[QuorumlogError]] = {
     _Code.SASL_SESSION_EXPIRED: SaslSessionExpiredError,
     _Code.THROTTLING_QUOTA_EXCEEDED: ThrottlingQuotaExceededError,
 }
-#: Errors after which the partition's leader has to be looked up again.
+#: Errors after which the partition's leader must be looked up again.
 STALE_LEADER_ERRORS = (
     NotLeaderForPartitionError,
     LeaderNotAvailableError,
     FencedLeaderEpochError,
     UnknownLeaderEpochError,
     UnknownTopicOrPartitionError,
-    ClusterNotFormedError,  # The node has lost its disk, and leads nothing any more.
+    ClusterNotFormedError,  # The node has lost its disk and leads nothing.
     NetworkError,
 )
 
 
 def error_from_proto(error: errors_pb2.Error) -> QuorumlogError:
-    """The exception for an error in a response, with the server's word on ``retriable`` and ``definite``."""
+    """Returns the exception for an error in a response, with ``retriable`` and ``definite`` as the server sent them."""
     kind = kind_of_error(error.code) or UnknownServerError
     name = _Code.Name(error.code) if error.code in _Code.values() else f"error {error.code}"
     made = kind(error.message or name, retriable=error.retriable, definite=error.definite)
@@ -589,5 +590,5 @@ def error_from_proto(error: errors_pb2.Error) -> QuorumlogError:
 
 
 def kind_of_error(code: int) -> type[QuorumlogError] | None:
-    """The class of the exceptions for a code of ``errors.proto``; None where there is none."""
+    """Returns the exception class for a code of ``errors.proto``, or None for an unknown code."""
     return _BY_CODE.get(code)

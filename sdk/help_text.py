@@ -1,4 +1,4 @@
-"""What ``help()`` and ``repr()`` show of the clients."""
+"""Output of ``help()`` and ``repr()`` for the clients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Client = TypeVar("Client", bound=type)
 
 
 def shows_options(config: type) -> Callable[[Client], Client]:
-    """Gives a client's class a signature with its options and their defaults, instead of ``**options``.
+    """Returns a decorator that gives a client class a signature with its options and defaults instead of ``**options``.
 
     Arguments:
         config: the dataclass whose fields are the options.

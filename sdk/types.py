@@ -1,4 +1,4 @@
-"""Values that the clients take and return."""
+"""Values that the clients accept and return."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 #: Record headers: pairs of name and value. A name may occur more than once.
 Headers = Sequence[tuple[str, bytes | None]]
-#: Headers as users write them: a mapping where no name occurs twice; text is sent as UTF-8.
+#: Headers as an argument: pairs, or a mapping if no name occurs twice. Text is sent as UTF-8.
 GivenHeaders = Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None]
 
 
@@ -21,7 +21,10 @@ class TopicPartition(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a sent record went. ``offset`` is -1 for ``acks=0``; ``timestamp`` is in milliseconds."""
+    """The position of a sent record.
+
+    ``offset`` is -1 with ``acks=0``; ``timestamp`` is in milliseconds since the epoch.
+    """
 
     topic: str
     partition: int
@@ -30,12 +33,13 @@ class RecordMetadata(NamedTuple):
 
 
 class ConsumerRecord(NamedTuple):
-    """One record as consumed. ``timestamp`` is in milliseconds since the epoch.
+    """One consumed record.
 
-    ``key`` and ``value`` are bytes or None, unless the consumer has deserializers.
+    ``timestamp`` is in milliseconds since the epoch. ``key`` and ``value`` are bytes or None, unless the consumer has
+    deserializers.
     """
 
-    # A NamedTuple: a frozen dataclass would cost a microsecond per record by itself.
+    # A NamedTuple, because creating a frozen dataclass would add a microsecond per record.
     topic: str
     partition: int
     offset: int
@@ -53,8 +57,13 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """An offset as committed: the next one to read, a text kept beside it, and the leader epoch of the record before it
-    (None when unknown)."""
+    """A committed offset.
+
+    Arguments:
+        offset: the next offset to read.
+        metadata: a text stored with the offset.
+        leader_epoch: of the record before the offset; None if unknown.
+    """
 
     offset: int
     metadata: str = ""
@@ -62,8 +71,13 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """A consumer in its group. ``member_id`` is empty before it first joins; ``generation_id`` is the epoch of its
-    membership, 0 while it is no member."""
+    """A consumer's membership in its group.
+
+    Arguments:
+        member_id: empty before the consumer first joins.
+        generation_id: the member epoch; 0 while the consumer is not a member.
+        group_instance_id: of a static member, otherwise None.
+    """
 
     group_id: str
     member_id: str
@@ -77,10 +91,10 @@ class NewTopic:
 
     Arguments:
         name: 1 to 249 characters of ``[a-zA-Z0-9._-]``.
-        num_partitions: how many partitions; -1: as many as are assigned, else 1.
-        replication_factor: how many replicas of each partition, an odd number; -1: as many as are assigned,
-            else 3, or 1 on a cluster of fewer than three nodes.
-        topic_configs: settings such as ``{"retention.ms": "60000"}``; values are turned into strings.
+        num_partitions: number of partitions; -1: as many as ``replica_assignments`` has, otherwise 1.
+        replication_factor: replicas of each partition; -1: as many as ``replica_assignments`` has, otherwise 3, or 1 on
+            a cluster with fewer than three nodes.
+        topic_configs: settings such as ``{"retention.ms": "60000"}``; values are converted to strings.
         replica_assignments: the nodes of each partition, ``{0: [1, 2, 3], 1: [2, 3, 1]}``, the preferred leader first;
             empty: the controller places the replicas.
     """
@@ -94,11 +108,11 @@ class NewTopic:
 
 @dataclass(slots=True, frozen=True)
 class NewPartitions:
-    """More partitions for a topic.
+    """Partitions to add to a topic.
 
     Arguments:
-        total_count: how many it is to have in all; it can only gain some.
-        new_assignments: the nodes of each new partition, in their order, the preferred leader first; None: the
+        total_count: the number of partitions afterwards; it can only increase.
+        new_assignments: the nodes of each new partition, in partition order, the preferred leader first; None: the
             controller places the replicas.
     """
 
@@ -108,8 +122,14 @@ class NewPartitions:
 
 @dataclass(slots=True, frozen=True)
 class ConfigEntry:
-    """One key of a topic's configuration: what holds, what would hold if nothing were set, and what it is for, with
-    its unit and range. ``is_default``: nothing is set."""
+    """One key of a topic's configuration.
+
+    Arguments:
+        value: the effective value.
+        default: the value if nothing is set.
+        is_default: True if nothing is set.
+        documentation: purpose, unit and range.
+    """
 
     name: str
     value: str
@@ -120,8 +140,15 @@ class ConfigEntry:
 
 @dataclass(slots=True, frozen=True)
 class PartitionDescription:
-    """One partition: node ids of its leader (None without one), replicas and in-sync replicas, and of the witness that
-    votes beside an even number of replicas and has no records (None without one)."""
+    """One partition.
+
+    Arguments:
+        leader: node id; None without a leader.
+        replicas, isr: node ids of the replicas and of those in sync.
+        group_id: of the partition's Raft group.
+        witness: node id of the witness, which votes in addition to an even number of replicas and stores no records;
+            None without one.
+    """
 
     partition: int
     leader: int | None
@@ -134,8 +161,13 @@ class PartitionDescription:
 
 
 class ProducerListing(NamedTuple):
-    """A producer name: its id, the newest epoch with which it was claimed, and when that was, in milliseconds since the
-    epoch on the controller's clock (0: before that was kept)."""
+    """A producer name.
+
+    Arguments:
+        producer_epoch: the newest epoch with which the name was claimed.
+        claimed_ms: time of that claim, in milliseconds since the epoch, on the controller's clock; 0 if it was claimed
+            before this time was recorded.
+    """
 
     name: str
     producer_id: int
@@ -144,8 +176,14 @@ class ProducerListing(NamedTuple):
 
 
 class PartitionReassignment(NamedTuple):
-    """A partition that is being moved: nodes that have or get a replica, those that get one, those that lose it.
-    ``throttle_bytes_per_second``: to which its copies are limited; 0: not at all."""
+    """A reassignment of a partition in progress.
+
+    Arguments:
+        replicas: nodes that have or receive a replica.
+        adding_replicas: nodes that receive one.
+        removing_replicas: nodes that lose theirs.
+        throttle_bytes_per_second: limit for its copies; 0: no limit.
+    """
 
     replicas: tuple[int, ...]
     adding_replicas: tuple[int, ...]
@@ -155,7 +193,12 @@ class PartitionReassignment(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class TopicDescription:
-    """One topic. ``configs`` holds what was set on it, defaults left out; ``internal``: it is the cluster's own."""
+    """One topic.
+
+    Arguments:
+        configs: settings of the topic, without defaults.
+        internal: True for the cluster's own topics.
+    """
 
     name: str
     topic_id: str
@@ -169,13 +212,13 @@ class BrokerDescription:
     """One registered broker.
 
     Arguments:
-        fenced: the controller counts it as gone.
+        fenced: the controller considers it failed.
         leaving: it is being drained.
-        feature_level: the highest that it supports; 0: not told.
-        lost: its data directory was given up, and no other has taken its place yet.
-        directory_id: of the data directory with which it registered last; empty: not told.
-        returning: replicas that it is still to get back since its disk was lost.
-        witness_only: it takes witnesses of partitions, and no replicas.
+        feature_level: the highest that it supports; 0: not reported.
+        lost: its data directory was given up, and no other has replaced it yet.
+        directory_id: of the data directory with which it registered last; empty: not reported.
+        returning: number of replicas that it has yet to regain after losing its disk.
+        witness_only: it hosts witnesses of partitions, but no replicas.
     """
 
     node_id: int
@@ -197,11 +240,11 @@ class BrokerDescription:
 class ClusterDescription:
     """The cluster as one node sees it.
 
-    Attributes:
+    Arguments:
         controller_id: None while there is no active controller.
-        image_age_ms: what is shown was so at most this long ago (ms, by that node's clock); None while the node knows
-            of no bound.
-        feature_level: what nodes of an older one would misread is not written; 0: not told.
+        image_age_ms: upper bound for the age of this description (ms, by that node's clock); None while the node has no
+            bound.
+        feature_level: the cluster writes nothing that nodes of this level would misread; 0: not reported.
     """
 
     cluster_id: str
@@ -212,8 +255,13 @@ class ClusterDescription:
 
 
 class PlannedMove(NamedTuple):
-    """A partition that is to move: where its replicas are, and where they are to be, the preferred leader first.
-    ``size_bytes``: of its log, about; 0 where it is not known."""
+    """A planned move of a partition.
+
+    Arguments:
+        replicas: current nodes.
+        wanted: nodes after the move, the preferred leader first.
+        size_bytes: approximate size of the log; 0 if unknown.
+    """
 
     topic: str
     partition: int
@@ -224,13 +272,13 @@ class PlannedMove(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class NodePlan:
-    """What emptying a node, or replacing its disk, is going to do.
+    """The plan for emptying a node or replacing its disk.
 
     Arguments:
-        moves: as planned now, 1,000 at most; where each goes is decided anew when it begins.
-        all_moves: how many there are.
-        voters: who is to vote in the metadata quorum in the end; empty: the node does not, or that does not change.
-        all_bytes: that all moves copy, about.
+        moves: as planned now, 1,000 at most; the destination of each is decided again when it starts.
+        all_moves: number of moves, including those not listed.
+        voters: node ids of the final voters of the metadata quorum; empty: the voters do not change.
+        all_bytes: approximate bytes that all moves copy.
     """
 
     moves: tuple[PlannedMove, ...]
@@ -241,11 +289,11 @@ class NodePlan:
 
 @dataclass(slots=True, frozen=True)
 class NodeLoad:
-    """What a node carries, and what it would carry once all moves of a plan are done.
+    """The load of a node, now and after all moves of a plan.
 
     Arguments:
-        replicas, leaders: how many, and of how many of them it is the preferred leader.
-        size_bytes: of its replicas, about.
+        replicas, leaders: number of replicas, and for how many of them the node is the preferred leader.
+        size_bytes: approximate size of its replicas.
     """
 
     node_id: int
@@ -259,12 +307,12 @@ class NodeLoad:
 
 @dataclass(slots=True, frozen=True)
 class RebalancePlan:
-    """What spreading replicas and leaderships is going to do.
+    """The plan for balancing replicas and leaderships.
 
     Arguments:
         moves: the most worthwhile first. Those that only change the preferred leader copy nothing.
         loads: of each node, before and after.
-        all_bytes: that all moves copy, about.
+        all_bytes: approximate bytes that all moves copy.
     """
 
     moves: tuple[PlannedMove, ...]
@@ -273,7 +321,12 @@ class RebalancePlan:
 
 
 class ReplicaCopy(NamedTuple):
-    """A replica that is being copied to a node: bytes of its log, and of those that it lacks yet, both about."""
+    """A replica that is being copied to a node.
+
+    Arguments:
+        size_bytes: approximate size of its log.
+        left_bytes: approximate number of bytes that remain to be copied.
+    """
 
     topic: str
     partition: int
@@ -284,8 +337,12 @@ class ReplicaCopy(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class QuorumReplicaDescription:
-    """One replica of the metadata log. ``last_contact_ms`` is None when it was not heard; without a leader nobody can
-    tell ``log_end_index``, which is None then."""
+    """One replica of the metadata log.
+
+    Arguments:
+        log_end_index: None without a leader, which alone can report it.
+        last_contact_ms: milliseconds since the leader last received from it; None without contact.
+    """
 
     node_id: int
     directory_id: str
@@ -298,9 +355,9 @@ class QuorumDescription:
     """The metadata quorum as its leader sees it.
 
     Arguments:
-        leader_id: None without a leader; then it is described by a node that is none.
-        wanted_voters: node ids of those who are to vote, while that is not so yet; otherwise empty.
-        outgoing_voters: node ids of those who voted before, while the voters are being replaced.
+        leader_id: None without a leader; then another node supplies the description.
+        wanted_voters: node ids of the target voters while a change of voters is in progress; otherwise empty.
+        outgoing_voters: node ids of the previous voters while the voters are being replaced.
     """
 
     leader_id: int | None
@@ -314,14 +371,14 @@ class QuorumDescription:
 
 @dataclass(slots=True, frozen=True)
 class NodeDescription:
-    """A node about itself.
+    """A node's description of itself.
 
     Arguments:
-        reason: why it is not ready, or that it refuses appends; empty when all is well.
+        reason: why it is not ready, or that it refuses appends; empty if neither applies.
         last_scrubbed_ms: when all of its storage had last been read and checked, in milliseconds since the epoch; 0:
-            never yet.
-        damaged_entries: of its logs, found and not mended yet.
-        copies: replicas that are being added to partitions which it leads.
+            never.
+        damaged_entries: number of damaged log entries that are not repaired yet.
+        copies: replicas that are being added to partitions which the node leads.
     """
 
     node_id: int
@@ -340,36 +397,36 @@ class NodeDescription:
 
 
 class GroupState(Enum):
-    """In what state a group is, as KIP-848 names it."""
+    """State of a group, named as in KIP-848."""
 
-    #: It has no members; perhaps committed offsets.
+    #: It has no members; it may have committed offsets.
     EMPTY = "Empty"
-    #: A new assignment is to be computed.
+    #: A new assignment must be computed.
     ASSIGNING = "Assigning"
-    #: Members are on their way to the newest assignment.
+    #: Members are moving to the newest assignment.
     RECONCILING = "Reconciling"
     #: Every member has its part of the newest assignment.
     STABLE = "Stable"
     #: It does not exist.
     DEAD = "Dead"
-    #: Of a classic group: members are to join again.
+    #: Of a classic group: its members must rejoin.
     PREPARING_REBALANCE = "PreparingRebalance"
-    #: Of a classic group: its leader is to assign.
+    #: Of a classic group: its leader must assign.
     COMPLETING_REBALANCE = "CompletingRebalance"
 
 
 class GroupKind(Enum):
-    """By which protocol a group's members share their work; without members, by which they did last."""
+    """Protocol by which a group's members share their work, or last did if it has no members."""
 
     #: KIP-848: the coordinator assigns.
     CONSUMER = "Consumer"
-    #: Kafka's JoinGroup: one of the members assigns.
+    #: Kafka's JoinGroup: one of the members, the leader, assigns.
     CLASSIC = "Classic"
 
 
 @dataclass(slots=True, frozen=True)
 class GroupListing:
-    """A group in a list. ``members``: how many it has."""
+    """A group in a list, with its number of members."""
 
     group_id: str
     state: GroupState
@@ -381,10 +438,14 @@ class GroupListing:
 class MemberDescription:
     """One member of a group.
 
-    ``topics`` and ``topic_pattern`` are what it subscribes to; ``assignment`` is what it has or is about to release,
-    ``target`` what it is to have. ``present`` is False of a static member that has left and is expected back.
-    ``member_epoch`` is the generation in a classic group; ``classic_metadata`` and ``classic_assignment`` are what its
-    members say of themselves, and what their leader has written.
+    Arguments:
+        member_epoch: in a classic group, the generation.
+        topics, topic_pattern: its subscription.
+        assignment: partitions that it has or is about to release.
+        target: partitions that it is assigned.
+        present: False for a static member that has left and is expected to return.
+        classic_metadata, classic_assignment: in a classic group, the metadata of the member and the assignment from the
+            leader.
     """
 
     member_id: str
@@ -406,11 +467,14 @@ class MemberDescription:
 class GroupDescription:
     """One group with its members.
 
-    ``group_epoch`` counts changes of members, subscriptions and topics; the newest assignment was computed for
-    ``assignment_epoch``. ``assignor`` is None without members; of a classic group it is the protocol that its members
-    have chosen. ``coordinator`` is the node that answered. ``protocol_type``, ``generation`` and ``leader`` are those
-    of a classic group: ``generation`` counts its rounds, ``leader`` is the member that assigns. ``offsets`` are what it
-    has committed, at the same moment; None: nobody asked for them.
+    Arguments:
+        group_epoch: increases with changes of members, subscriptions and topics.
+        assignment_epoch: the group epoch for which the newest assignment was computed.
+        assignor: None without members; of a classic group, the protocol that its members have chosen.
+        coordinator: id of the node that answered.
+        protocol_type, generation, leader: of a classic group only; ``generation`` counts its rebalances, ``leader`` is
+            the member that assigns.
+        offsets: committed offsets at the same moment; None if they were not requested.
     """
 
     group_id: str

@@ -2,22 +2,22 @@
 
 May import: `sdk` itself, `runtime`, `records`, `cluster`.
 
-- ``admin``, ``async_admin``: what users call, from threads and from asyncio.
-- ``config``: what an admin client can be told.
+- ``admin``, ``async_admin``: the public clients, for threads and for asyncio.
+- ``config``: options of an admin client.
 - ``topics_for_tests``: the pytest fixture ``quorumlog_topic``.
 - ``topic_changes``: creates, changes and deletes topics.
 - ``partition_admin``: elects leaders, moves replicas, deletes records.
 - ``cluster_admin``: changes nodes, their disks, the metadata quorum and features.
 - ``group_admin``: lists, describes and deletes consumer groups and their committed offsets.
-- ``node_admin``: has nodes emptied, kept or struck off.
+- ``node_admin``: drains, replaces, removes and describes nodes.
 - ``quorum_admin``: describes and changes the metadata quorum.
-- ``acl_admin``: creates, lists and deletes rules of who may do what.
-- ``credential_admin``: users who sign in by password, and revocations.
-- ``quota_admin``: how much principals may do.
-- ``cluster_watch``: what changes in the cluster, as a node hears of it.
+- ``acl_admin``: creates, lists, deletes and checks ACLs.
+- ``credential_admin``: users with passwords, and revocations.
+- ``quota_admin``: sets and describes quotas of principals.
+- ``cluster_watch``: changes of the cluster, as a node reports them.
 - ``producer_names``: lists and deletes producer names.
-- ``descriptions``: answers of nodes as values for administrators.
-- ``lost_answers``: repeats changes whose answer was lost until it is known whether they were made.
+- ``descriptions``: converts responses of nodes into values for users.
+- ``lost_answers``: repeats changes whose response was lost until their outcome is known.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["Admin"]
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded when first used: whoever needs only the options must not wait for all of the client.
+    # Loaded on first use: a caller that needs only the options must not wait for the whole client.
     if name == "Admin":
         from quorumlog.sdk.admin.admin import Admin
 

@@ -1,4 +1,4 @@
-"""Rules of who may do what: created, listed, deleted, and asked about."""
+"""Creates, lists, deletes and checks ACLs."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ ItemT = TypeVar("ItemT")
 
 
 class AclAdmin:
-    """Asks for rules, and has them changed.
+    """Requests for ACLs.
 
     Arguments:
-        limit_s: how long one call may take, in seconds.
+        limit_s: time limit of one call, in seconds.
     """
 
     def __init__(self, cluster: Cluster, limit_s: float) -> None:
@@ -39,7 +39,7 @@ class AclAdmin:
         self._limit_s = limit_s
 
     async def create(self, rules: Sequence[ACL]) -> int:
-        """Creates rules, as many in one request as it takes, and returns how many there were not before."""
+        """Creates ACLs, in as few requests as possible; returns how many of them are new."""
         created = 0
         for part in in_parts(rules, MAX_ACLS_CHANGED):
             request = acls_pb2.CreateAclsRequest(acls=map(_acl, part), timeout_ms=self._timeout_ms)
@@ -51,13 +51,13 @@ class AclAdmin:
         return created
 
     async def describe(self, wanted: ACLFilter) -> list[ACL]:
-        """The rules that a filter means, in order."""
+        """Returns the ACLs that match a filter, in order."""
         return [_rule(each) for each in (await self._describe(wanted)).acls]
 
     async def delete(self, filters: Sequence[ACLFilter]) -> list[ACL]:
-        """Deletes the rules that any of some filters means, as of now, and returns them.
+        """Deletes the ACLs that match any of the filters now, and returns them.
 
-        However often it has to be asked for, what is created meanwhile stays.
+        ACLs that are created during the call stay, however often the request is repeated.
         """
         meant: dict[ACL, None] = {}
         as_of = 0
@@ -77,7 +77,7 @@ class AclAdmin:
         return list(meant)
 
     async def check(self, operation: ACLOperation, resource: ResourcePattern, principal: str | None) -> ACLDecision:
-        """What somebody may do, as a node decides; None: who asks."""
+        """Returns a node's decision whether a principal has a permission; None: the caller."""
         request = acls_pb2.CheckAclsRequest(
             principal=principal or "",
             operation=acls_pb2.AclOperation.Value(f"ACL_OPERATION_{operation.value}"),
@@ -109,19 +109,19 @@ class AclAdmin:
 
 
 def checked_rules(rules: Iterable[ACL]) -> list[ACL]:
-    """Rules as given, each once.
+    """Returns validated ACLs without duplicates.
 
     Raises:
-        IllegalArgumentError: they are none.
+        IllegalArgumentError: one is not an ACL.
     """
     return _checked(rules, ACL, "acls", checked_rule)
 
 
 def checked_filters(filters: Iterable[ACLFilter]) -> list[ACLFilter]:
-    """Filters as given, each once.
+    """Returns validated filters without duplicates.
 
     Raises:
-        IllegalArgumentError: they are none.
+        IllegalArgumentError: one is not an ACL filter.
     """
     return _checked(filters, ACLFilter, "acl_filters", checked_filter)
 
@@ -136,14 +136,14 @@ def _checked(items: Iterable[ItemT], kind: type[ItemT], name: str, check: Callab
 
 
 def checked_rule(rule: ACL) -> ACL:
-    """A rule as given.
+    """Returns a validated ACL.
 
     Raises:
-        IllegalArgumentError: it is none.
+        IllegalArgumentError: it is not an ACL.
     """
     if not isinstance(rule, ACL):
         raise IllegalArgumentError(
-            f"{rule!r:.80} is no ACL: give a principal, an operation, a permission and a resource"
+            f"{rule!r:.80} is not an ACL: give a principal, an operation, a permission and a resource"
         )
     if not _is_text(rule.principal):
         raise IllegalArgumentError(f"principal {rule.principal!r:.80} is not text, such as User:alice")
@@ -153,13 +153,13 @@ def checked_rule(rule: ACL) -> ACL:
 
 
 def checked_resource(resource: ResourcePattern) -> ResourcePattern:
-    """A resource as given.
+    """Returns a validated resource.
 
     Raises:
-        IllegalArgumentError: it is none.
+        IllegalArgumentError: it is not a ResourcePattern.
     """
     if not isinstance(resource, ResourcePattern):
-        raise IllegalArgumentError(f"{resource!r:.80} is no ResourcePattern: give a type and a name")
+        raise IllegalArgumentError(f"{resource!r:.80} is not a ResourcePattern: give a type and a name")
     if not _is_text(resource.resource_name):
         raise IllegalArgumentError(f"resource name {resource.resource_name!r:.80} is not text")
     _check_kinds((resource.resource_type, ResourceType), (resource.pattern_type, ACLResourcePatternType))
@@ -167,17 +167,17 @@ def checked_resource(resource: ResourcePattern) -> ResourcePattern:
 
 
 def checked_filter(wanted: ACLFilter) -> ACLFilter:
-    """A filter as given.
+    """Returns a validated filter.
 
     Raises:
-        IllegalArgumentError: it is none.
+        IllegalArgumentError: it is not an ACLFilter.
     """
     if not isinstance(wanted, ACLFilter) or not isinstance(wanted.resource_pattern, ResourcePatternFilter):
-        raise IllegalArgumentError(f"{wanted!r:.80} is no ACLFilter with a ResourcePatternFilter")
+        raise IllegalArgumentError(f"{wanted!r:.80} is not an ACLFilter with a ResourcePatternFilter")
     pattern = wanted.resource_pattern
     for name, value in (("principal", wanted.principal), ("resource name", pattern.resource_name)):
         if value is not None and not _is_text(value):
-            raise IllegalArgumentError(f"{name} {value!r:.80} is not text, or None for whichever")
+            raise IllegalArgumentError(f"{name} {value!r:.80} is not text, or None for any")
     _check_kinds(
         (wanted.operation, ACLOperation),
         (wanted.permission_type, ACLPermissionType),
@@ -188,20 +188,20 @@ def checked_filter(wanted: ACLFilter) -> ACLFilter:
 
 
 def checked_operation(operation: ACLOperation) -> ACLOperation:
-    """An operation as given.
+    """Returns a validated operation.
 
     Raises:
-        IllegalArgumentError: it is none.
+        IllegalArgumentError: it is not an ACLOperation.
     """
     _check_kinds((operation, ACLOperation))
     return operation
 
 
 def checked_principal(principal: str | None) -> str | None:
-    """A principal as given.
+    """Returns a validated principal.
 
     Raises:
-        IllegalArgumentError: it is no text.
+        IllegalArgumentError: it is not text.
     """
     if principal is not None and not _is_text(principal):
         raise IllegalArgumentError(f"principal {principal!r:.80} is not text, such as User:alice")
@@ -216,7 +216,7 @@ def _check_kinds(*values: tuple[object, type[Enum]]) -> None:
     for value, kind in values:
         if not isinstance(value, kind):
             known = ", ".join(each.name for each in kind)
-            raise IllegalArgumentError(f"{value!r:.80} is no {kind.__name__}: choose from {known}")
+            raise IllegalArgumentError(f"{value!r:.80} is not a valid {kind.__name__}: choose from {known}")
 
 
 # -- messages ---------------------------------------------------------------------------------------------------------

@@ -39,20 +39,27 @@ from quorumlog.sdk.types import (
 class Admin:
     """Creates, changes, describes and deletes topics, administers groups, describes the cluster. Thread-safe.
 
-    Nothing is connected before the first call, and every call is bounded by ``request_timeout_ms``.
+    It connects on the first call, and every call is limited by ``request_timeout_ms``.
 
     Example::
 
         Admin(bootstrap_servers="127.0.0.1:19092").create_topics([NewTopic("orders", num_partitions=3)])
 
     The options, with their defaults. Names in ``_ms`` are milliseconds, sizes are bytes.
-    :class:`~quorumlog.sdk.runtime.security.SecurityOptions` explains those for TLS and authentication.
+    :class:`~quorumlog.sdk.runtime.security.SecurityOptions` documents the options for TLS and authentication.
 
-    bootstrap_servers='127.0.0.1:19092': ``host:port``, several separated by commas or as a sequence; any node of the
-        cluster will do.
-    request_timeout_ms=30000: timeout of one call.
-    bootstrap_timeout_ms=3000: how long to look for a node before giving up.
+    bootstrap_servers='127.0.0.1:19092': ``host:port``, several separated by commas or as a sequence; any nodes of the
+        cluster.
+    request_timeout_ms=30000: time limit of one call.
+    bootstrap_timeout_ms=3000: time limit for reaching a first node.
     client_id='quorumlog-admin': the user agent that nodes see.
+
+    Every method may also raise:
+        IllegalArgumentError: an argument has a wrong type or value.
+        NoBrokersAvailableError: no node was reached.
+        RequestTimedOutError: the call did not complete in time; unless ``definite``, it may still take effect.
+        AuthorizationFailedError: the caller lacks a permission.
+        ClientClosedError, ForkedClientError: the client is closed, or belongs to the parent process.
     """
 
     def __init__(self, **options: Unpack[AdminOptions]) -> None:
@@ -105,6 +112,7 @@ class Admin:
 
     def alter_configs(self, configs: Mapping[str, Mapping[str, object | None]], *, validate_only: bool = False) -> None:
         """Sets and clears single configuration keys of topics, and returns once every node that answers applies them.
+
         Other keys keep their values.
 
         Arguments:
@@ -153,18 +161,17 @@ class Admin:
     def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, QuorumlogError | None]:
-        """Moves the leadership of partitions to their preferred leaders, the first of their replicas (Kafka's PREFERRED
-        election).
+        """Moves the leadership of partitions to their preferred leaders, the first of their replicas.
 
-        Leaderships also return automatically (``auto.leader.rebalance.enable``); this call does not wait for that.
-        Idempotent producers do not notice.
+        This is Kafka's PREFERRED election. Leaderships also return automatically (``auto.leader.rebalance.enable``);
+        this call does not wait for that. Idempotent producers do not notice.
 
         Arguments:
             partitions: the partitions; None: all that are not led by their preferred leader.
 
         Returns:
             For each partition None once its preferred leader leads. Otherwise an error: ElectionNotNeededError if it
-            led already, PreferredLeaderNotAvailableError if it cannot lead.
+                led already, PreferredLeaderNotAvailableError if it cannot lead.
         """
         return self._background.run(self._core.elect_leaders(partitions))
 
@@ -172,7 +179,7 @@ class Admin:
         """Deletes the oldest records of partitions: the log start moves up on every replica.
 
         Deleted records cannot be read once this call returns. Disk space is freed later, in the background and in whole
-        batches. Repeating the call does no harm.
+        batches. Repeating the call has no effect.
 
         Arguments:
             records_to_delete: for each partition the first offset to keep; -1 deletes all its records.
@@ -181,7 +188,7 @@ class Admin:
             The offset at which each partition starts now.
 
         Raises:
-            OffsetOutOfRangeError: an offset lies beyond the high watermark.
+            OffsetOutOfRangeError: an offset is beyond the high watermark.
             PolicyViolationError: the topic is compacted.
             QuorumlogError: the error of the first partition that failed; others may have succeeded.
         """
@@ -209,8 +216,9 @@ class Admin:
 
         Raises:
             InvalidReplicaAssignmentError: a node is not registered, is down, or is named twice.
-            InvalidReplicationFactorError: the number of nodes is even.
-            ReassignmentInProgressError: there is no move to cancel.
+            InvalidReplicationFactorError: the number of nodes is even, which the cluster's feature level does not
+                support yet.
+            ReassignmentInProgressError: no move is in progress that could be cancelled.
             QuorumlogError: the error of the first partition that could not be moved; the message names the other ones.
         """
         self._background.run(
@@ -491,7 +499,7 @@ class Admin:
     def check_acl(
         self, operation: ACLOperation, resource: ResourcePattern, *, principal: str | None = None
     ) -> ACLDecision:
-        """Returns whether a principal has a permission, as the answering node decides, and the ACL that decides.
+        """Returns a node's decision whether a principal has a permission, with the ACL that decides.
 
         Arguments:
             resource: a resource with its name.
@@ -548,7 +556,7 @@ class Admin:
         return self._background.run(self._core.restore(serials=serials, principals=principals))
 
     def describe_revocations(self) -> list[Revocation]:
-        """Returns what is revoked: serial numbers, then principals, in order."""
+        """Returns all revocations: serial numbers, then principals, each sorted."""
         return self._background.run(self._core.describe_revocations())
 
     def alter_client_quotas(self, quotas: Mapping[str, Mapping[str, float | None]]) -> int:
@@ -594,10 +602,10 @@ class Admin:
         return self._background.run(self._core.describe_node(address))
 
     def watch_cluster(self, address: str | None = None) -> Iterator[ClusterChange]:
-        """Returns what a node knows about the cluster, and then every change, at most five times a second.
+        """Returns the cluster as a node sees it, and then every change, at most five times a second.
 
-        The node reports what it knows itself. It reports log ends only for the partitions that it leads: to see those
-        of all partitions, watch all nodes. What the caller has no permission to describe is left out. The iteration
+        The node reports its own view. It reports log ends only for the partitions that it leads: to see those of all
+        partitions, watch all nodes. Resources that the caller has no permission to describe are left out. The iteration
         ends with an error when the node does not answer; start another one then.
 
         Arguments:
@@ -616,12 +624,12 @@ class Admin:
         return iter(lambda: self._background.run(next_change(changes)), None)
 
     def close(self, timeout: float | None = None) -> None:
-        """Closes connections. May be called twice, and in a forked child, where it only lets go."""
+        """Closes connections. May be called twice; in a forked child it only marks the client as closed."""
         if self._closed:
             return
         if self._background.fork.same_process:
             self._background.run(self._core.close(), timeout_s=10.0)
-        self._closed = True  # Not before: a Ctrl-C may have come.
+        self._closed = True  # Not before: Ctrl-C may have interrupted the call.
         self._background.release(self)
 
     def __repr__(self) -> str:

@@ -76,16 +76,18 @@ from quorumlog.sdk.types import (
 )
 from quorumlog.v1 import data_plane_pb2
 
-#: A topic that a node does not know may be newer than what the node knows; after this time it does not exist.
+#: A topic that a node does not know may be newer than the node's metadata; after this time it does not exist.
 _UNKNOWN_TOPIC_GRACE_S = 1.0
 
 
 @shows_options(AdminConfig)
 class AsyncAdmin(ClusterAdmin, CredentialAdmin, QuotaAdmin):
-    """Creates and describes, from asyncio. Same options as :class:`quorumlog.sdk.Admin`; use it on one event loop.
+    """Administers topics, groups and the cluster, from asyncio.
+
+    Same options as :class:`quorumlog.sdk.Admin`; use it on one event loop.
 
     Arguments:
-        runtime: where time, chance and channels come from, for a simulation.
+        runtime: source of time, randomness and channels, for simulations.
     """
 
     def __init__(self, *, runtime: ClientRuntime = SYSTEM_RUNTIME, **options: Unpack[AdminOptions]) -> None:
@@ -320,9 +322,7 @@ class AsyncAdmin(ClusterAdmin, CredentialAdmin, QuotaAdmin):
         return await self._nodes.describe(address or self._cluster.bootstrap_servers[0])
 
     def watch_cluster(self, address: str | None = None) -> AsyncIterator[ClusterChange]:
-        """Returns what a node knows about the cluster, and then every change; see
-        :meth:`quorumlog.sdk.Admin.watch_cluster`.
-        """
+        """Yields a node's view of the cluster, then every change; see :meth:`quorumlog.sdk.Admin.watch_cluster`."""
         self._check_usable()
         place = checked_address(address or self._cluster.bootstrap_servers[0])
         return watch(self._cluster, place, self._limit_s)

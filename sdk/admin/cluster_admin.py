@@ -1,4 +1,4 @@
-"""What operators change about the cluster itself: its nodes, their disks, who votes on the metadata, its features."""
+"""Changes of the cluster itself: nodes, disks, voters of the metadata quorum, feature level."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ClusterAdmin(ABC):
     """The part of :class:`AsyncAdmin` that changes nodes, the metadata quorum and the feature level.
 
     Attributes:
-        _quorum, _nodes: what asks the controller.
+        _quorum, _nodes: send the requests to the controller.
     """
 
     _quorum: QuorumAdmin

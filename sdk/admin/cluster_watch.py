@@ -1,4 +1,4 @@
-"""What changes in a cluster, as one of its nodes hears of it."""
+"""Changes of a cluster, as one of its nodes reports them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from quorumlog.sdk.errors import IllegalArgumentError
 from quorumlog.sdk.types import ClusterDescription, TopicDescription, TopicPartition
 from quorumlog.v1 import admin_pb2
 
-#: How long a node may wait for news. It answers without any then, so that one which has fallen silent is noticed.
+#: How long a node may wait for changes. It then answers without any, so that a silent node is detected.
 _WAIT_S = 5.0
 
 
 @dataclass(slots=True, frozen=True)
 class LogDescription:
-    """A partition's log, as the node that leads it knows it. It may be behind by as much as has just been committed.
+    """A partition's log, as its leader reports it. The last commits may be missing.
 
     Arguments:
-        leader_epoch: in which it leads.
+        leader_epoch: of the reporting leader.
         high_watermark: the offset after the last committed record.
         log_start_offset: the first offset that is kept.
-        size_bytes: of what is kept, about; None: not looked up yet.
+        size_bytes: approximate size of the log; None: not looked up yet.
     """
 
     leader_epoch: int
@@ -34,13 +34,13 @@ class LogDescription:
 
 @dataclass(slots=True, frozen=True)
 class ClusterChange:
-    """What is new in a cluster, as a node sees it.
+    """Changes of a cluster, as a node sees it.
 
     Arguments:
-        is_whole: this is everything; what is not here does not exist.
-        cluster: the nodes and who leads the metadata; None: as they were.
-        topics: those that are new, or of which something has changed, each as a whole; internal ones as well.
-        gone_topics: the names of those that are deleted.
+        is_whole: the change describes the whole cluster; anything that it omits does not exist.
+        cluster: nodes and controller; None: unchanged.
+        topics: new and changed topics, each complete; internal ones included.
+        gone_topics: names of deleted topics.
         logs: of partitions that this node leads.
     """
 
@@ -55,11 +55,11 @@ class ClusterChange:
 
 
 async def watch(cluster: Cluster, address: str, limit_s: float) -> AsyncIterator[ClusterChange]:
-    """Everything that a node knows, then what changes, for as long as it answers.
+    """Yields the node's view of the cluster, then its changes, as long as the node answers.
 
     Arguments:
         address: of the node.
-        limit_s: how much longer than it may wait an answer may take.
+        limit_s: time limit of a response, in addition to the time that the node may wait.
 
     Raises:
         QuorumlogError: it does not answer, or refuses.
@@ -75,10 +75,10 @@ async def watch(cluster: Cluster, address: str, limit_s: float) -> AsyncIterator
 
 
 def checked_address(address: str) -> str:
-    """The address of one node, as it was given.
+    """Returns the address of one node.
 
     Raises:
-        IllegalArgumentError: it is none, or several.
+        IllegalArgumentError: it is not an address, or several.
     """
     places = parse_bootstrap_servers(address)
     if len(places) != 1:
@@ -87,7 +87,7 @@ def checked_address(address: str) -> str:
 
 
 async def next_change(changes: AsyncIterator[ClusterChange]) -> ClusterChange | None:
-    """The next one, for who waits for it on another thread; None where the watch has failed before."""
+    """Returns the next change, for a caller on another thread; None if the watch has failed before."""
     return await anext(changes, None)
 
 

@@ -11,7 +11,7 @@ from quorumlog.sdk.runtime.security import ClientSecurity, SecurityOptions
 
 
 class AdminOptions(SecurityOptions, total=False):
-    """The keyword arguments of ``Admin`` and ``AsyncAdmin``. :class:`~quorumlog.sdk.Admin` explains them."""
+    """Keyword arguments of ``Admin`` and ``AsyncAdmin``; :class:`~quorumlog.sdk.Admin` documents them."""
 
     bootstrap_servers: str | Sequence[str]
     request_timeout_ms: float
@@ -21,7 +21,11 @@ class AdminOptions(SecurityOptions, total=False):
 
 @dataclass(slots=True, frozen=True)
 class AdminConfig(ClientSecurity):
-    """:class:`AdminOptions` with defaults filled in, and checked."""
+    """Validated :class:`AdminOptions` with defaults.
+
+    Raises:
+        IllegalArgumentError: an option is invalid.
+    """
 
     bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP_SERVERS
     request_timeout_ms: float = 30_000

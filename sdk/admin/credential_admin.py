@@ -1,4 +1,4 @@
-"""Who can prove who they are: users who sign in by password, and certificates and principals that count no more."""
+"""Administration of credentials: users with passwords, and revoked certificates and principals."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ UserAlteration = UserScramCredentialUpsertion | UserScramCredentialDeletion
 
 
 class CredentialAdmin(ABC):
-    """The part of :class:`AsyncAdmin` that is about users and revocations.
+    """The part of :class:`AsyncAdmin` for users and revocations.
 
     Attributes:
-        _limit_s: how long one call may take, in seconds.
+        _limit_s: time limit of one call, in seconds.
     """
 
     _cluster: Cluster
@@ -87,7 +87,7 @@ class CredentialAdmin(ABC):
         return answer.restored
 
     async def describe_revocations(self) -> list[Revocation]:
-        """Returns what is revoked; see :meth:`quorumlog.sdk.Admin.describe_revocations`."""
+        """Returns all revocations; see :meth:`quorumlog.sdk.Admin.describe_revocations`."""
         self._check_usable()
         request = credentials_pb2.DescribeRevocationsRequest(timeout_ms=self._timeout_ms)
 
@@ -121,7 +121,7 @@ class CredentialAdmin(ABC):
 
 
 def _checked_alterations(alterations: Iterable[UserAlteration]) -> list[UserAlteration]:
-    """As given. What is wrong is never repeated: it may hold a password."""
+    """Returns validated alterations. Messages never quote an invalid one, which may contain a password."""
     if isinstance(alterations, str | bytes | UserAlteration) or not isinstance(alterations, Iterable):
         raise IllegalArgumentError("alterations: give a list of UserScramCredentialUpsertion or ...Deletion")
     checked = list(alterations)
@@ -172,7 +172,7 @@ def _checked_subjects(serials: Iterable[str], principals: Iterable[str]) -> list
 
 
 def _credential(upsertion: UserScramCredentialUpsertion) -> credentials_pb2.ScramCredential:
-    """What nodes are told of a password."""
+    """Returns the keys derived from a password, for the nodes."""
     salt = secrets.token_bytes(MIN_SALT_BYTES)
     keys = salted_keys(new_password(upsertion.password), salt, upsertion.iterations)
     return credentials_pb2.ScramCredential(

@@ -1,4 +1,4 @@
-"""What nodes answer, as an administrator reads it."""
+"""Converts responses of nodes into values for users."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from quorumlog.sdk.types import (
 )
 from quorumlog.v1 import admin_pb2, data_plane_pb2
 
-#: The age that a node gives for its image while it knows of no bound.
+#: The age that a node reports for its image while it has no bound.
 _UNKNOWN_AGE_MS = (1 << 64) - 1
 
 
 def planned_moves(moves: Iterable[admin_pb2.PlannedMove]) -> tuple[PlannedMove, ...]:
-    """The moves of a plan."""
+    """Returns the moves of a plan."""
     return tuple(
         PlannedMove(each.topic, each.partition, tuple(each.replicas), tuple(each.wanted), each.size_bytes)
         for each in moves
@@ -29,18 +29,18 @@ def planned_moves(moves: Iterable[admin_pb2.PlannedMove]) -> tuple[PlannedMove, 
 
 
 class TopicDescriptions:
-    """Describes topics, never with older news of a partition than was given before.
+    """Describes topics, never with older state of a partition than before.
 
-    Questions go to one node after the other, and a node that has just restarted answers from an older image. Without
-    this, a caller who waits for an ISR to grow would see it grow and shrink again.
+    Requests go to different nodes in turn, and a node that has just restarted answers from an older image. Otherwise a
+    caller that waits for an ISR to grow would see it grow and shrink again.
     """
 
     def __init__(self) -> None:
         self._newest: dict[tuple[bytes, int], dict[int, PartitionDescription]] = {}
 
     def topic(self, topic: data_plane_pb2.TopicMetadata) -> TopicDescription:
-        """One topic, as a node has just described it."""
-        # One that was restored from a backup has its id again, but other groups.
+        """Returns the description of a topic, from a node's response."""
+        # A topic restored from a backup has its former id, but other groups.
         groups = min((each.group_id for each in topic.partitions), default=0)
         seen = self._newest.setdefault((topic.topic_id, groups), {})
         for heard in _partition_descriptions(topic):
@@ -51,14 +51,16 @@ class TopicDescriptions:
 
 
 def topic_description(topic: data_plane_pb2.TopicMetadata) -> TopicDescription:
-    """One topic as one node describes it, by itself."""
+    """Returns the description of a topic from one response alone."""
     partitions = tuple(sorted(_partition_descriptions(topic), key=lambda each: each.partition))
     return TopicDescription(topic.name, topic.topic_id.hex(), partitions, dict(topic.configs), topic.internal)
 
 
 def newer_of(known: PartitionDescription, heard: PartitionDescription) -> PartitionDescription:
-    """Of two descriptions of a partition what is newer in each: who leads it goes by the leader epoch, where it is and
-    who is in sync by the partition epoch."""
+    """Returns the newer parts of two descriptions of a partition.
+
+    The leader is that of the higher leader epoch, replicas and ISR those of the higher partition epoch.
+    """
     newest = heard if heard.partition_epoch >= known.partition_epoch else known
     of_leader = max((known, heard), key=lambda each: each.leader_epoch)
     if known.leader_epoch == heard.leader_epoch:
@@ -83,7 +85,7 @@ def _partition_descriptions(topic: data_plane_pb2.TopicMetadata) -> list[Partiti
 
 
 def node_description(reply: admin_pb2.DescribeNodeResponse) -> NodeDescription:
-    """A node about itself."""
+    """Returns a node's description of itself."""
     return NodeDescription(
         node_id=reply.node_id,
         directory_id=reply.directory_id,
@@ -105,7 +107,7 @@ def node_description(reply: admin_pb2.DescribeNodeResponse) -> NodeDescription:
 
 
 def cluster_description(response: data_plane_pb2.MetadataResponse) -> ClusterDescription:
-    """The cluster as a node sees it."""
+    """Returns the cluster as a node sees it."""
     return ClusterDescription(
         cluster_id=response.cluster_id,
         controller_id=response.controller_id if response.controller_id >= 0 else None,

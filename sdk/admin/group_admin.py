@@ -1,4 +1,4 @@
-"""Administration of consumer groups: asked of their coordinators, following them around."""
+"""Administration of consumer groups, by requests to their coordinators, which are followed when they move."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _STATES = {
     groups_pb2.GROUP_PREPARING_REBALANCE: GroupState.PREPARING_REBALANCE,
     groups_pb2.GROUP_COMPLETING_REBALANCE: GroupState.COMPLETING_REBALANCE,
 }
-#: A node that does not say it knows one kind only.
+#: A node that does not report a kind supports one kind only.
 _KINDS = {
     groups_pb2.GROUP_KIND_UNSPECIFIED: GroupKind.CONSUMER,
     groups_pb2.GROUP_KIND_CONSUMER: GroupKind.CONSUMER,
@@ -54,10 +54,10 @@ _KINDS = {
 
 
 class GroupAdmin:
-    """Groups as one client administers them.
+    """Group administration of one client.
 
     Arguments:
-        limit_s: how long one call may take.
+        limit_s: time limit of one call, in seconds.
     """
 
     def __init__(self, cluster: Cluster, limit_s: float) -> None:
@@ -69,7 +69,7 @@ class GroupAdmin:
         self._rpc_s = self._attempt_s + GRACE_S
 
     async def listing(self, states: Sequence[GroupState]) -> list[GroupListing]:
-        """All groups, or those in some states, by their ids."""
+        """Returns all groups, or those in some states, sorted by id."""
         wanted = [number for number, state in _STATES.items() if state in states]
         request = groups_pb2.ListGroupsRequest(states=wanted, timeout_ms=self._timeout_ms)
         found: dict[str, GroupListing] = {}
@@ -92,7 +92,7 @@ class GroupAdmin:
             for failure in outcomes:
                 if failure is not None:
                     raise failure
-            if leading.keys() - answered:  # It has passed to another node since nodes were asked who leads it.
+            if leading.keys() - answered:  # It has moved to another node since the leaders were looked up.
                 missing = min(leading.keys() - answered)
                 raise CoordinatorNotAvailableError(f"__groups-{missing} has no leader at the moment: try again")
 
@@ -100,11 +100,11 @@ class GroupAdmin:
         return [found[group_id] for group_id in sorted(found)]
 
     async def describe(self, group_ids: Collection[str], include_offsets: bool = False) -> list[GroupDescription]:
-        """Groups with their members, in the order of ``group_ids``.
+        """Returns groups with their members, in the order of ``group_ids``.
 
         Arguments:
-            include_offsets: with what they have committed. Of a group that has committed too much for an answer about
-                several it is asked for apart, and of one whose coordinator is older.
+            include_offsets: include committed offsets. They are requested separately for a group with too many offsets
+                for a response about several groups, and for one with a coordinator of an older version.
         """
         described: dict[str, GroupDescription] = {}
 
@@ -148,7 +148,7 @@ class GroupAdmin:
                 raise error_from_proto(reply.error)
             for result in reply.results:
                 if result.error.code == errors_pb2.GROUP_ID_NOT_FOUND and result.group_id in uncertain:
-                    result.ClearField("error")  # It was this call's own earlier attempt that deleted it.
+                    result.ClearField("error")  # An earlier attempt of this call deleted it.
                 elif result.HasField("error") and not result.error.definite:
                     uncertain.add(result.group_id)
             return reply.results
@@ -160,7 +160,8 @@ class GroupAdmin:
         await self._change(attempt, "delete_groups")
 
     async def _change(self, attempt: Callable[[], Awaitable[None]], what: str) -> None:
-        """Tries a change until it is made. One that nobody answered may have been made, whatever is said later."""
+        """Repeats a change until it succeeds. An attempt without a response may have taken effect, whatever later ones
+        return."""
         uncertain = False
 
         async def noting() -> None:
@@ -181,12 +182,12 @@ class GroupAdmin:
     async def offsets(
         self, group_id: str, partitions: Collection[TopicPartition] | None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a group has committed; of some partitions, or of all."""
+        """Returns a group's committed offsets, of some partitions or of all."""
         if partitions is not None:
             if not partitions:
                 return {}
             await self._cluster.require_partitions(partitions, self._limit_s)
-        # All are asked for: named by an id from before its topic was created anew, a partition would seem to have none.
+        # All are requested: with a topic id from before its topic was recreated, a partition would seem to have none.
         request = groups_pb2.FetchOffsetsRequest(group_id=group_id, member_epoch=-1, timeout_ms=self._timeout_ms)
         reply = await self._coordinators.ask(
             group_id,
@@ -198,13 +199,13 @@ class GroupAdmin:
         return {tp: offset for tp, offset in committed.items() if partitions is None or tp in partitions}
 
     async def alter_offsets(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Commits offsets on behalf of a group without members."""
+        """Commits offsets for a group without members."""
         if offsets:
             await self._check_ranges(offsets)
             await self.restore_offsets(group_id, offsets)
 
     async def restore_offsets(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Commits offsets on behalf of a group without members, also such as lie before a log's start."""
+        """Commits offsets for a group without members, also offsets before a log's start."""
         ids = await require_topic_ids(self._cluster, (tp.topic for tp in offsets), self._limit_s)
         sizes = {tp: len(committed.metadata.encode()) for tp, committed in offsets.items()}
         pending = _PendingPartitions(self._cluster, sizes, ids, self._limit_s)
@@ -225,9 +226,10 @@ class GroupAdmin:
 
         try:
             await self._change(attempt, "alter_group_offsets")
-        except (UnknownMemberIdError, NonEmptyGroupError) as error:  # A caller that is no member gets the former.
+        # A caller that is not a member receives the former.
+        except (UnknownMemberIdError, NonEmptyGroupError) as error:
             refused = NonEmptyGroupError(
-                f"group {group_id!r} has members, which go on from what they have committed: stop them first"
+                f"group {group_id!r} has members, which would not notice the change: stop them first"
             )
             raise (refused if error.definite else refused.as_indefinite()) from None
 
@@ -244,10 +246,10 @@ class GroupAdmin:
                 )
 
     async def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> None:
-        """Deletes what a group has committed of some partitions."""
+        """Deletes a group's committed offsets of some partitions."""
         if not partitions:
             return
-        # As of now: of an id from before its topic was created anew there is nothing to delete, and no word of that.
+        # Current ids: with an id from before its topic was recreated nothing would be deleted, without an error.
         ids = await require_topic_ids(self._cluster, (tp.topic for tp in partitions), self._limit_s)
         await self._cluster.require_partitions(partitions, self._limit_s)
         pending = _PendingPartitions(self._cluster, dict.fromkeys(partitions, 0), ids, self._limit_s)
@@ -267,7 +269,8 @@ class GroupAdmin:
         try:
             await self._change(attempt, "delete_group_offsets")
         except GroupIdNotFoundError:
-            if pending.attempts < 2:  # With its last offset a group goes: an earlier attempt's answer may be lost.
+            # A group disappears with its last offset: the response to an earlier attempt may be lost.
+            if pending.attempts < 2:
                 raise
 
 
@@ -275,8 +278,8 @@ class _PendingPartitions:
     """The partitions for which a call has not succeeded yet.
 
     Arguments:
-        partitions: each with the bytes of text that go with it.
-        ids: of their topics when the call began. An attempt that is made again means the same topics.
+        partitions: each with the bytes of its metadata text.
+        ids: of their topics when the call began. Repeated attempts are for the same topics.
     """
 
     def __init__(
@@ -291,7 +294,7 @@ class _PendingPartitions:
         self.attempts = 0
 
     def ask_for(self) -> list[TopicPartition]:
-        """What is to be asked for next: as much of it as fits into a request."""
+        """Returns the partitions for the next request: as many as fit into it."""
         self.attempts += 1
         asked = next(in_parts(self._missing, text_bytes=self._text_bytes.__getitem__), [])
         self._asked = {(self._ids[tp.topic], tp.partition): tp for tp in asked}
@@ -303,19 +306,19 @@ class _PendingPartitions:
         return not self._missing
 
     async def settle(self, results: Sequence[groups_pb2.PartitionOutcome]) -> None:
-        """Strikes off what is done.
+        """Removes the partitions that succeeded.
 
         Raises:
-            QuorumlogError: the first failure, a final one before others.
+            QuorumlogError: the first failure, permanent ones first.
         """
         if {(result.topic_id, result.partition) for result in results} != self._asked.keys():
-            raise UnknownServerError("a node answered for other partitions than it was asked", retriable=True)
+            raise UnknownServerError("a node answered for other partitions than requested", retriable=True)
         failed: dict[TopicPartition, QuorumlogError] = {}
         for result in results:
             if result.HasField("error"):
                 tp = self._asked[result.topic_id, result.partition]
                 failed[tp] = error_from_proto(result.error).about(*tp)
-        # Asked was for the first ones.
+        # The request was for the first ones.
         self._missing = [*failed, *self._missing[len(self._asked) :]]
         lost = {tp.topic for tp, failure in failed.items() if isinstance(failure, UnknownTopicOrPartitionError)}
         if lost:
@@ -325,25 +328,25 @@ class _PendingPartitions:
             raise next((failure for failure in failures if not failure.retriable), failures[0])
 
     async def _look_up(self, topics: Iterable[str]) -> None:
-        """Looks whether a coordinator has yet to hear of topics, or they are gone.
+        """Checks whether topics were deleted, or are only unknown to a coordinator yet.
 
         Raises:
-            UnknownTopicOrPartitionError: one was deleted; another one that may have its name is not meant.
+            UnknownTopicOrPartitionError: one was deleted, even if another one has its name.
         """
         for topic, topic_id in (await topic_ids_of(self._cluster, topics, self._limit_s)).items():
             if topic_id != self._ids[topic]:
-                raise UnknownTopicOrPartitionError(f"topic {topic!r} was deleted meanwhile", retriable=False)
+                raise UnknownTopicOrPartitionError(f"topic {topic!r} was deleted during the call", retriable=False)
 
 
 def _state(state: groups_pb2.GroupState.ValueType) -> GroupState:
     if state not in _STATES:
-        raise UnknownServerError(f"a node told a state of a group that this client does not know: {state}")
+        raise UnknownServerError(f"a node reported an unknown state of a group: {state}")
     return _STATES[state]
 
 
 def _kind(kind: groups_pb2.GroupKind.ValueType) -> GroupKind:
     if kind not in _KINDS:
-        raise UnknownServerError(f"a node told a kind of group that this client does not know: {kind}")
+        raise UnknownServerError(f"a node reported an unknown kind of group: {kind}")
     return _KINDS[kind]
 
 
@@ -389,18 +392,18 @@ def _member(group: groups_pb2.GroupDescription, member: groups_pb2.MemberDescrip
 
 
 def _partitions(topics: Iterable[groups_pb2.TopicPartitions]) -> tuple[TopicPartition, ...]:
-    """Partitions, without those of topics that have been deleted, which have no name any more."""
+    """Returns partitions, without those of deleted topics, which have no name."""
     named = (each for each in topics if each.topic)
     return tuple(sorted(TopicPartition(each.topic, number) for each in named for number in each.partitions))
 
 
-# Committed offsets between the clients' values and the wire, where topics go by their ids.
+# Committed offsets between the clients' values and the wire, where topics are identified by id.
 
 
 def _offsets_on_wire(
     ids: Mapping[str, bytes], offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> list[groups_pb2.CommittedOffset]:
-    """Offsets to commit, in their order; the ids of their topics are known."""
+    """Returns offsets to commit, in order; the ids of their topics are known."""
     return [
         groups_pb2.CommittedOffset(
             topic_id=ids[tp.topic],
@@ -414,7 +417,7 @@ def _offsets_on_wire(
 
 
 def _offsets_of(offsets: Iterable[groups_pb2.CommittedOffset]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Offsets as a coordinator tells them, by partition."""
+    """Returns the committed offsets of a response, by partition."""
     return {
         TopicPartition(each.topic, each.partition): OffsetAndMetadata(
             each.offset, each.metadata, each.leader_epoch if each.leader_epoch >= 0 else None
@@ -426,7 +429,7 @@ def _offsets_of(offsets: Iterable[groups_pb2.CommittedOffset]) -> dict[TopicPart
 def _partitions_on_wire(
     ids: Mapping[str, bytes], partitions: Iterable[TopicPartition]
 ) -> list[groups_pb2.TopicPartitions]:
-    """Partitions by topic; the ids of the topics are known."""
+    """Returns partitions by topic; the ids of the topics are known."""
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)

@@ -1,7 +1,7 @@
-"""Changes of which the answer may be lost: asked for again until it is known whether they were made.
+"""Changes whose response may be lost: repeated until their outcome is known.
 
-Asked a second time, many changes are refused because they were made the first time. Nobody is told of an error for
-what was done.
+When repeated, many changes are refused because the first attempt took effect. The caller receives no error for a change
+that was made.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from quorumlog.sdk.errors import QuorumlogError
 
 Answer = TypeVar("Answer")
 
-#: How long it is looked, when all attempts are over, whether one of them has done it after all.
+#: When all attempts are over: time limit of the check whether one of them took effect.
 _LAST_LOOK_S = 5.0
 
 
@@ -25,16 +25,16 @@ async def change_once(
     limit_s: float,
     what: str,
 ) -> Answer:
-    """Asks for a change until it is answered.
+    """Requests a change until it is answered.
 
     Arguments:
-        ask: asks once.
-        find_done: looks whether the cluster is as it is to be; the answer then, or None.
-        limit_s: how long all attempts may take, in seconds.
-        what: of errors.
+        ask: sends the request once.
+        find_done: returns the response if the cluster is in the desired state, otherwise None.
+        limit_s: time limit of all attempts, in seconds.
+        what: name of the change for messages.
 
     Raises:
-        QuorumlogError: it was not done, or it is not known whether it was: then the error is not definite.
+        QuorumlogError: the change was not made; or it is unknown whether it was: then the error is not definite.
     """
     may_be_done = False
 
@@ -51,7 +51,7 @@ async def change_once(
     except QuorumlogError as error:
         if not may_be_done and error.definite:
             raise
-        # A refusal, or no answer at all: either may come of an attempt that has done it.
+        # A refusal, or no response at all: either may result from an attempt that has made the change.
         try:
             done = await cluster.retrying(find_done, min(limit_s, _LAST_LOOK_S), what)
         except QuorumlogError:

@@ -1,4 +1,4 @@
-"""Administration of nodes: emptied, kept, given a new disk, struck off, and all of them upgraded."""
+"""Administration of nodes: drain, undrain, disk replacement, removal, upgrade of the feature level."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from quorumlog.v1 import admin_pb2, data_plane_pb2
 
 
 class NodeAdmin:
-    """Says what is to become of nodes.
+    """Node administration of one client.
 
     Arguments:
-        limit_s: how long one call may take, in seconds.
+        limit_s: time limit of one call, in seconds.
     """
 
     def __init__(self, cluster: Cluster, limit_s: float) -> None:
@@ -25,7 +25,7 @@ class NodeAdmin:
         self._limit_s = limit_s
 
     async def drain(self, node_id: int, successor: int | None, throttle: int, *, validate_only: bool) -> NodePlan:
-        """Has a node emptied, and returns what is going to happen."""
+        """Starts to drain a node, and returns the plan."""
         request = self._request(node_id, admin_pb2.NODE_ACTION_DRAIN, validate_only)
         request.bytes_per_second = throttle
         if successor is not None:
@@ -41,7 +41,7 @@ class NodeAdmin:
     async def replace_disk(
         self, node_id: int, directory_id: str | None, throttle: int, *, validate_only: bool
     ) -> NodePlan:
-        """Gives up the disk of a node, and returns what is going to happen."""
+        """Gives up the disk of a node, and returns the plan."""
         request = self._request(node_id, admin_pb2.NODE_ACTION_REPLACE_DISK, validate_only)
         request.bytes_per_second = throttle
         request.directory_id = await self._directory_of(node_id) if directory_id is None else directory_id
@@ -54,7 +54,7 @@ class NodeAdmin:
         return _plan(await self._alter(request, find_done, "replace_disk"))
 
     async def undrain(self, node_id: int) -> None:
-        """Lets a node stay after all."""
+        """Cancels the drain of a node."""
 
         async def find_done() -> admin_pb2.AlterNodeResponse | None:
             broker = await self._find(node_id)
@@ -64,7 +64,7 @@ class NodeAdmin:
         await self._alter(request, find_done, "undrain_node")
 
     async def remove(self, node_id: int, *, validate_only: bool) -> None:
-        """Strikes a node off."""
+        """Removes a node from the cluster."""
 
         async def find_done() -> admin_pb2.AlterNodeResponse | None:
             return admin_pb2.AlterNodeResponse() if await self._find(node_id) is None else None
@@ -73,7 +73,7 @@ class NodeAdmin:
         await self._alter(request, find_done, "remove_node")
 
     async def upgrade_features(self, *, validate_only: bool) -> int:
-        """Raises the feature level; asked twice, it is done once."""
+        """Raises the feature level; repeating the request has no further effect."""
         request = admin_pb2.UpgradeFeaturesRequest(validate_only=validate_only, timeout_ms=int(self._limit_s * 1000))
 
         async def ask() -> int:
@@ -87,7 +87,7 @@ class NodeAdmin:
         return await self._cluster.retrying(ask, self._limit_s, "upgrade_features")
 
     async def describe_all(self) -> list[NodeDescription | QuorumlogError]:
-        """Every node that the metadata name about itself, or the error it failed with, by node id."""
+        """Returns the description that every node in the metadata gives of itself, or its error, by node id."""
 
         async def ask(node_id: int) -> NodeDescription | QuorumlogError:
             node = self._cluster.node(node_id)
@@ -102,7 +102,7 @@ class NodeAdmin:
         return list(await asyncio.gather(*(ask(node_id) for node_id in sorted(self._cluster.metadata.addresses))))
 
     async def describe(self, address: str) -> NodeDescription:
-        """The node at an address about itself."""
+        """Returns the description that the node at an address gives of itself."""
         (place,) = parse_bootstrap_servers(address)
         node = self._cluster.connection(place)
         reply = await node.call(node.admin.DescribeNode(admin_pb2.DescribeNodeRequest(), timeout=self._limit_s))
@@ -134,7 +134,7 @@ class NodeAdmin:
         return next((broker for broker in response.brokers if broker.node_id == node_id), None)
 
     async def _directory_of(self, node_id: int) -> str:
-        """The data directory with which a node is registered; empty if it is not."""
+        """Returns the data directory with which a node is registered; empty if it is not."""
         response = await self._cluster.retrying(
             lambda: self._cluster.ask_metadata([], all_topics=False, linearizable=True), self._limit_s, "replace_disk"
         )

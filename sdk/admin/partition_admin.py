@@ -1,4 +1,4 @@
-"""What an administrator does with single partitions: elect leaders, move replicas, delete records."""
+"""Administration of single partitions: elect leaders, move replicas, delete records."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from quorumlog.sdk.types import NodeLoad, PartitionReassignment, RebalancePlan, 
 from quorumlog.v1 import admin_pb2
 from quorumlog.wire.request_limits import MAX_CHANGE_TARGETS
 
-#: A silent leader must not use up all of the time: whether there is a new one is looked up between attempts.
+#: A silent leader must not use up all of the time: a new one is looked up between attempts.
 LEADER_ATTEMPT_S = 5.0
 
 
 class PartitionAdmin:
-    """Partitions as one client administers them. Any node is asked, and asked again where that is safe.
+    """Partition administration of one client. Requests go to any node, and are repeated if that is safe.
 
     Arguments:
-        limit_s: how long one call may take.
+        limit_s: time limit of one call, in seconds.
     """
 
     def __init__(self, cluster: Cluster, limit_s: float) -> None:
@@ -40,10 +40,10 @@ class PartitionAdmin:
     async def elect_leaders(
         self, partitions: Collection[TopicPartition] | None
     ) -> dict[TopicPartition, QuorumlogError | None]:
-        """Hands partitions (None: all) over to their preferred leaders.
+        """Moves partitions (None: all) to their preferred leaders.
 
         Returns:
-            For each of them None once its preferred leader leads. Otherwise the error says why it does not.
+            For each of them None once its preferred leader leads, otherwise the error.
         """
         if partitions is None:
             return await self._elect(admin_pb2.ElectLeadersRequest(timeout_ms=self._timeout_ms))
@@ -76,10 +76,10 @@ class PartitionAdmin:
     async def reassign(
         self, wanted: Mapping[TopicPartition, Sequence[int] | None], throttle: int, *, validate_only: bool
     ) -> None:
-        """Asks that partitions be moved (None: that they stay), until each wish has been taken on.
+        """Requests moves of partitions (None: cancel the move), until each was accepted.
 
         Raises:
-            QuorumlogError: the first that could not be taken on; others may have been.
+            QuorumlogError: the first that was refused; others may have been accepted.
         """
         wishes = {tp: _replicas(tp, nodes) for tp, nodes in wanted.items()}
         ids = await topic_ids_of(self._cluster, (tp.topic for tp in wishes), self._limit_s)
@@ -102,7 +102,7 @@ class PartitionAdmin:
         await change_each(self._cluster, wishes, ask, is_cancelled, self._limit_s, what, most=MAX_CHANGE_TARGETS)
 
     async def reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
-        """The partitions that are being moved, as of now."""
+        """Returns the partitions that are being moved now."""
         request = admin_pb2.ListReassignmentsRequest(timeout_ms=self._timeout_ms)
 
         async def attempt() -> dict[TopicPartition, PartitionReassignment]:
@@ -121,7 +121,7 @@ class PartitionAdmin:
         return await self._cluster.retrying(attempt, self._limit_s, "list_partition_reassignments")
 
     async def rebalance(self, most_moves: int, throttle: int, *, validate_only: bool) -> RebalancePlan:
-        """Has replicas and leaderships spread evenly; asked twice, the second time finds less to do."""
+        """Starts to balance replicas and leaderships; a repeated request finds less to do."""
         request = admin_pb2.RebalancePartitionsRequest(
             most_moves=most_moves, bytes_per_second=throttle, validate_only=validate_only, timeout_ms=self._timeout_ms
         )
@@ -149,12 +149,12 @@ class PartitionAdmin:
     # --- deletion of records -------------------------------------------------------------------------------------
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Deletes the records before an offset in each partition (-1: all), and returns where each log starts now.
+        """Deletes the records before an offset in each partition (-1: all), and returns the new log starts.
 
-        The leader of each partition is asked; a leadership that moves is followed.
+        Requests go to the leader of each partition, and follow a leadership that moves.
 
         Raises:
-            QuorumlogError: the first that could not be done; others may have been.
+            QuorumlogError: the first that failed; others may have succeeded.
         """
         ids = await require_topic_ids(self._cluster, (tp.topic for tp in before), self._limit_s)
         await self._cluster.require_partitions(before, self._limit_s)
@@ -185,7 +185,7 @@ class PartitionAdmin:
             await self._cluster.retrying(attempt, self._limit_s, "the deletion of records")
         except (
             QuorumlogError
-        ) as error:  # The topic may be gone by now, and an earlier attempt may have been carried out.
+        ) as error:  # The topic may be deleted by now, and an earlier attempt may have taken effect.
             raise (error.as_indefinite() if uncertain else error) from None
         return {tp: starts[tp] for tp in before}
 

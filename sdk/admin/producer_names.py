@@ -1,4 +1,4 @@
-"""Lists and deletes producer names: asked of any node, tried again where that is safe."""
+"""Lists and deletes producer names, by requests to any node, which are repeated if that is safe."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from quorumlog.wire.request_limits import MAX_PRODUCER_NAMES
 
 
 async def list_producers(cluster: Cluster, prefix: str, limit_s: float) -> list[ProducerListing]:
-    """The producer names that begin with ``prefix``, in their order. Each page is as of when it was asked for."""
+    """Returns the producer names with a prefix, sorted. Each page is as new as its request."""
     return await _list(cluster, prefix, (), limit_s)
 
 
 async def delete_producers(cluster: Cluster, names: Sequence[str], claimed_before_ms: int, limit_s: float) -> None:
-    """Deletes producer names until each is gone, or cannot be deleted.
+    """Deletes producer names until each is deleted, or cannot be.
 
-    What is deleted is who has the names now. One that is claimed meanwhile stays, however often this has to be asked.
+    It deletes the present claims. A name that is claimed during the call stays, however often the request is repeated.
 
     Arguments:
-        claimed_before_ms: only if they were claimed last before this time; 0: whenever it was.
+        claimed_before_ms: only names whose last claim is older than this time; 0: all.
 
     Raises:
         QuorumlogError: of the first that could not be deleted; others may have been.
@@ -51,7 +51,7 @@ async def delete_producers(cluster: Cluster, names: Sequence[str], claimed_befor
 
 
 async def _list(cluster: Cluster, prefix: str, names: Sequence[str], limit_s: float) -> list[ProducerListing]:
-    """Those that begin with ``prefix``; of some names only, if any are given."""
+    """Returns the names with a prefix; only some of them, if ``names`` are given."""
     found: list[ProducerListing] = []
 
     async def attempt() -> None:
@@ -77,11 +77,11 @@ async def _list(cluster: Cluster, prefix: str, names: Sequence[str], limit_s: fl
 
 
 async def _claims_of(cluster: Cluster, names: Sequence[str], limit_s: float) -> dict[str, admin_pb2.ProducerClaim]:
-    """The newest claim of each name, as of now; one of id -1 where nobody has it."""
+    """Returns the newest claim of each name now; one with id -1 if it is not claimed."""
     claims = {name: admin_pb2.ProducerClaim(producer_id=-1, producer_epoch=-1) for name in names}
     wanted = sorted(claims)
     for part in in_parts(wanted, MAX_PRODUCER_NAMES):
-        # A node of a version that cannot look up single names tells of all that begin like these.
+        # A node of a version that cannot look up single names returns all with this prefix.
         for each in await _list(cluster, _common_prefix(part[0], part[-1]), part, limit_s):
             if each.name in claims:
                 claims[each.name] = admin_pb2.ProducerClaim(
@@ -91,6 +91,6 @@ async def _claims_of(cluster: Cluster, names: Sequence[str], limit_s: float) -> 
 
 
 def _common_prefix(first: str, last: str) -> str:
-    """What names begin with that are between these two in their order."""
+    """Returns the common prefix of all names that sort between these two."""
     same = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
     return "".join(character for character, _ in same)

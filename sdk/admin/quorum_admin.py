@@ -1,4 +1,4 @@
-"""Administration of the metadata quorum: who votes in it, and who shall."""
+"""Administration of the metadata quorum: its description, and changes of its voters."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from quorumlog.sdk.errors import LeaderNotAvailableError, QuorumlogError, error_
 from quorumlog.sdk.types import QuorumDescription, QuorumReplicaDescription
 from quorumlog.v1 import admin_pb2
 
-#: How long a leader of the quorum is looked for before it counts as lost.
+#: Time limit of the search for a leader of the quorum.
 _LEADER_GRACE_S = 5.0
 
 
 class QuorumAdmin:
-    """Asks about the metadata quorum, and has it changed.
+    """Describes and changes the metadata quorum.
 
     Arguments:
-        limit_s: how long one call may take, in seconds.
+        limit_s: time limit of one call, in seconds.
     """
 
     def __init__(self, cluster: Cluster, limit_s: float) -> None:
@@ -26,7 +26,7 @@ class QuorumAdmin:
         self._limit_s = limit_s
 
     async def describe(self) -> QuorumDescription:
-        """The quorum as its leader sees it; without a leader as some node does that was asked."""
+        """Returns the quorum as its leader sees it; without a leader as another node does."""
         without_leader: admin_pb2.DescribeQuorumResponse | None = None
 
         async def attempt() -> admin_pb2.DescribeQuorumResponse:
@@ -59,7 +59,7 @@ class QuorumAdmin:
         )
 
     async def alter(self, add: Sequence[int], remove: Sequence[int], *, validate_only: bool) -> tuple[int, ...]:
-        """Has other nodes vote, and returns who is to vote from now on."""
+        """Changes the voters, and returns the node ids of the future ones."""
         request = admin_pb2.AlterQuorumRequest(
             add=add, remove=remove, validate_only=validate_only, timeout_ms=int(self._limit_s * 1000)
         )

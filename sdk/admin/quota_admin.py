@@ -1,4 +1,4 @@
-"""How much principals may do: quotas, with Kafka's names."""
+"""Quotas of principals, with Kafka's names."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from quorumlog.wire.request_limits import MAX_QUOTAS_CHANGED
 
 
 class QuotaAdmin(ABC):
-    """The part of :class:`AsyncAdmin` that is about quotas.
+    """The part of :class:`AsyncAdmin` for quotas.
 
     Attributes:
-        _limit_s: how long one call may take, in seconds.
+        _limit_s: time limit of one call, in seconds.
     """
 
     _cluster: Cluster
@@ -88,7 +88,7 @@ def _checked_ops(principal: str, values: Mapping[str, float | None]) -> list[quo
 def _is_sendable(value: float) -> bool:
     try:
         return math.isfinite(value)
-    except OverflowError:  # a whole number that no float can hold
+    except OverflowError:  # a whole number too large for a float
         return False
 
 

@@ -1,4 +1,5 @@
-"""Creation, deletion and change of topics: asked of one node, tried again where that is safe, and seen by all."""
+"""Creates, deletes and changes topics: requests go to one node, are repeated if that is safe, and every node applies
+them."""
 
 from __future__ import annotations
 
@@ -27,9 +28,9 @@ from quorumlog.sdk.types import ConfigEntry, NewPartitions, NewTopic
 from quorumlog.v1 import admin_pb2, data_plane_pb2
 from quorumlog.wire.request_limits import MAX_CHANGED_TOPICS
 
-#: A change that took all the time of its call is looked for this long all the same: it may well be seen by now.
+#: A change that took all the time of its call is checked for this long all the same: it may be visible by now.
 _LOOKED_FOR_S = 1.0
-#: Says why a topic as a node shows it is not as it should be yet; None when it is.
+#: Returns why a topic as a node shows it is not in the desired state yet; None when it is.
 _Missing = Callable[[data_plane_pb2.TopicMetadata], str | None]
 
 
@@ -39,7 +40,7 @@ class _Result(ItemResult, Protocol):
     name: str
 
 
-#: Where a topic does not say, and the cluster can carry it.
+#: Default of a topic, if the cluster has enough nodes.
 DEFAULT_REPLICATION_FACTOR = 3
 
 
@@ -57,10 +58,10 @@ Item = TypeVar("Item", bound=_Item)
 
 
 class TopicChanges:
-    """Changes of topics by one client.
+    """Topic administration of one client.
 
     Arguments:
-        limit_s: how long one call may take.
+        limit_s: time limit of one call, in seconds.
     """
 
     def __init__(self, cluster: Cluster, limit_s: float) -> None:
@@ -93,9 +94,9 @@ class TopicChanges:
             )
 
     async def _default_factor(self) -> int:
-        """Three replicas survive a loss; a cluster that is meant to be smaller can carry one.
+        """Returns three, which survive a loss, or one for a cluster configured with fewer nodes.
 
-        What it is meant to be, its voters say too: while it starts, not all of its nodes are registered yet.
+        The number of voters counts too: while the cluster starts, not all of its nodes are registered yet.
         """
         response = await self._cluster.retrying(
             lambda: self._cluster.ask_metadata([]), self._limit_s, "the metadata request"
@@ -106,7 +107,7 @@ class TopicChanges:
         return 1 if len(voters) < DEFAULT_REPLICATION_FACTOR else DEFAULT_REPLICATION_FACTOR
 
     async def restore(self, items: Sequence[admin_pb2.NewTopic]) -> None:
-        """Creates topics with the ids that they had in another cluster."""
+        """Creates topics with their ids from another cluster."""
         deadline_s = self._deadline_s()
 
         def send(node: NodeConnection, pending: list[admin_pb2.NewTopic]) -> Awaitable[_Response]:
@@ -151,7 +152,7 @@ class TopicChanges:
 
         def too_few(topic: data_plane_pb2.TopicMetadata) -> str | None:
             if topic.topic_id not in (b"", ids[topic.name]):
-                return None  # It was deleted, and another one has its name.
+                return None  # It was deleted, and another topic has its name.
             return topic.name if len(topic.partitions) < totals[topic.name] else _unserved(topic)
 
         await self._change("create_partitions", items, send, InvalidPartitionsError)
@@ -176,7 +177,7 @@ class TopicChanges:
 
         def unaltered(topic: data_plane_pb2.TopicMetadata) -> str | None:
             if topic.topic_id not in (b"", ids[topic.name]):
-                return None  # It was deleted, and another one has its name.
+                return None  # It was deleted, and another topic has its name.
             change = changes[topic.name]
             is_set = all(topic.configs.get(key) == value.strip() for key, value in change.set.items())
             return None if is_set and not any(key in topic.configs for key in change.clear) else topic.name
@@ -186,7 +187,7 @@ class TopicChanges:
             await self._until_seen(dict.fromkeys(changes, unaltered), "was altered, but is not shown so", deadline_s)
 
     async def describe_configs(self, names: Sequence[str]) -> dict[str, dict[str, ConfigEntry]]:
-        """Every configuration key of topics."""
+        """Returns every configuration key of topics."""
         described: dict[str, dict[str, ConfigEntry]] = {}
         for part in in_parts(names):
             described |= await self._describe_configs(admin_pb2.DescribeConfigsRequest(names=part))
@@ -214,7 +215,7 @@ class TopicChanges:
     async def _add_ids(
         self, items: Sequence[admin_pb2.NewPartitions] | Sequence[admin_pb2.AlterTopicConfig]
     ) -> dict[str, bytes]:
-        """Says in each change which topic is meant; returns the ids by name."""
+        """Sets the topic id in each change; returns the ids by name."""
         ids = await topic_ids_of(self._cluster, (item.name for item in items), self._limit_s)
         for item in items:
             item.topic_id = ids[item.name]
@@ -227,11 +228,11 @@ class TopicChanges:
         send: Callable[[NodeConnection, list[Item]], Awaitable[_Response]],
         done_already: type[QuorumlogError] | None,
     ) -> None:
-        """Asks for changes until each has succeeded or failed for good.
+        """Requests changes until each has succeeded or failed permanently.
 
         Arguments:
-            done_already: a refusal that may mean success: when an earlier attempt had no answer, that attempt has done
-                it.
+            done_already: a refusal that may mean success: if an earlier attempt had no response, that attempt took
+                effect.
         """
         by_name = {item.name: item for item in items}
         if len(by_name) < len(items):
@@ -247,15 +248,15 @@ class TopicChanges:
         await change_each(self._cluster, by_name, ask, is_done, self._limit_s, what, most=MAX_CHANGED_TOPICS)
 
     def _deadline_s(self) -> float:
-        """By when a call that begins now is over."""
+        """Returns the time limit of a call that starts now."""
         return self._cluster.runtime.monotonic_s() + self._limit_s
 
     async def _until_seen(self, wanted: Mapping[str, _Missing], what: str, deadline_s: float) -> None:
-        """Waits until every broker that answers shows topics as they should be.
+        """Waits until every broker that answers shows topics in the desired state.
 
-        Nodes learn of a change one after the other. Without this wait, the next call may go to another node, which does
-        not know the topic yet. A thousand partitions on a busy machine take their time until each has a leader: it goes
-        on as long as the call may take.
+        Nodes apply a change one after the other. Without this wait, the next call may go to another node, which does
+        not know the topic yet. On a busy machine it may take long until each of a thousand partitions has a leader: the
+        wait lasts as long as the call may take.
         """
 
         async def attempt() -> None:
@@ -271,8 +272,8 @@ class TopicChanges:
             await self._cluster.retrying(attempt, limit_s, "the wait for all nodes")
 
     async def _missing(self, node: NodeConnection, wanted: Mapping[str, _Missing]) -> str | None:
-        """The first of these topics that a node does not show as it should; one that does not answer is not waited
-        for."""
+        """Returns the first of these topics that a node does not show in the desired state; a node without response is
+        skipped."""
         for part in in_parts(sorted(wanted)):
             request = data_plane_pb2.MetadataRequest(topics=part)
             try:

@@ -1,6 +1,7 @@
-"""The pytest fixture ``quorumlog_topic``: topics that no other test sees, on a cluster that many tests share.
+"""The pytest fixture ``quorumlog_topic``: topics for single tests, on a cluster that many tests share.
 
-Installed with the package (entry point ``pytest11``), beside ``quorumlog_cluster``, which may live for the session.
+Installed with the package (entry point ``pytest11``), beside ``quorumlog_cluster``, which may exist for the whole
+session.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ import pytest
 
 
 class _TestedCluster(Protocol):
-    """What ``quorumlog_cluster`` is."""
+    """Interface of ``quorumlog_cluster``."""
 
     bootstrap_servers: str
 
 
 class TopicMaker:
-    """Makes topics for one test.
+    """Creates topics for one test.
 
     Arguments:
         bootstrap_servers: of the cluster.
@@ -37,10 +38,11 @@ class TopicMaker:
         replication_factor: int = -1,
         configs: Mapping[str, object] | None = None,
     ) -> str:
-        """Creates a topic, and returns its name, which begins with ``name``. It goes when the test ends.
+        """Creates a topic with a unique name that begins with ``name``, and returns the name. It is deleted after the
+        test.
 
         Arguments:
-            replication_factor: -1: what the cluster can carry, 3 at most.
+            replication_factor: -1: as many as the cluster supports, 3 at most.
             configs: such as ``{"cleanup.policy": "compact"}``.
         """
         from quorumlog.sdk.admin.admin import Admin
@@ -53,7 +55,7 @@ class TopicMaker:
         return topic
 
     def delete_all(self) -> None:
-        """Deletes what it has made, as far as it is there still."""
+        """Deletes the topics that it created and that still exist."""
         if not self._made:
             return
         from quorumlog.sdk.admin.admin import Admin
@@ -65,7 +67,7 @@ class TopicMaker:
 
 @pytest.fixture
 def quorumlog_topic(quorumlog_cluster: _TestedCluster) -> Iterator[TopicMaker]:
-    """Makes topics that are this test's own: ``quorumlog_topic("orders")`` returns the name of a new one."""
+    """Creates topics for this test only: ``quorumlog_topic("orders")`` returns the name of a new one."""
     maker = TopicMaker(quorumlog_cluster.bootstrap_servers)
     yield maker
     maker.delete_all()

@@ -1,19 +1,19 @@
 """Backups of a running cluster, and restores into a fresh one.
 
-A backup is a place with files: a directory, or whatever fsspec reaches. Its one ``manifest.json`` is written last and
-names all the others by size and hash. What it does not name does not count.
+A backup is a set of files in a directory, or in any storage that fsspec supports. Its one ``manifest.json`` is written
+last and lists all other files with size and hash. Files that it does not list are ignored.
 
-- `sizes`: how large the pieces of a backup are.
-- `store`: the place: a directory, or object storage through fsspec.
-- `manifest`: what a backup holds, as JSON.
-- `segments`: files of stored batches, cut, checked and read without looking at a record.
-- `concurrency`: works on a few partitions at once.
-- `partition_copy`: one partition's part of a backup, taken from its leader.
-- `creation`: takes a backup, or adds to it what is new.
-- `verification`: reads a whole backup, and says what is wrong with it.
-- `partition_restore`: one partition, made again from a backup.
-- `restoration`: makes topics, records, producers and groups again in a fresh cluster.
-- `commands`: the three as calls that do not need asyncio.
+- `sizes`: sizes of the pieces of a backup.
+- `store`: storage: a directory, or object storage through fsspec.
+- `manifest`: the content of a backup, as JSON.
+- `segments`: files of stored batches, written, verified and read without decoding records.
+- `concurrency`: works on several partitions at once.
+- `partition_copy`: copies one partition from its leader.
+- `creation`: creates a backup, or adds new data to it.
+- `verification`: reads a whole backup, and reports its problems.
+- `partition_restore`: restores one partition from a backup.
+- `restoration`: restores topics, records, producers and groups in a fresh cluster.
+- `commands`: the three operations as calls that do not need asyncio.
 
 May import: `runtime`, `records`, `cluster`, `admin`, and `sdk` itself.
 """

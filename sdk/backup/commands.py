@@ -1,4 +1,4 @@
-"""Backups as calls that do not need asyncio: each runs to its end."""
+"""Backup operations as calls that do not need asyncio: each runs to its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quorumlog.sdk.runtime.backoff import Backoff
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME
 from quorumlog.sdk.runtime.security import ClientSecurity, SecurityOptions
 
-#: How long one question may take, elections of leaders included. A backup asks as many as it needs.
+#: Time limit of one request, leader elections included. A backup makes as many as it needs.
 QUESTION_S = 60.0
 BOOTSTRAP_S = 3.0
 
@@ -24,7 +24,7 @@ Report = TypeVar("Report")
 
 
 def _nobody_asks(_size_bytes: int) -> None:
-    """Progress that nobody wants to hear of."""
+    """Ignores progress."""
 
 
 def create_backup(
@@ -35,18 +35,18 @@ def create_backup(
     progress: Callable[[int], None] = _nobody_asks,
     **security: Unpack[SecurityOptions],
 ) -> BackupReport:
-    """Takes a backup of a running cluster, or adds to the one that is there what is new since.
+    """Creates a backup of a running cluster, or adds new data to an existing one.
 
     Arguments:
-        location: a directory, or an address that fsspec knows, such as ``s3://bucket/prefix``.
-        topics: only these; None: all but those of the cluster itself.
-        progress: is told the bytes copied so far.
-        security: how nodes are reached, as clients are told.
+        location: a directory, or an fsspec address such as ``s3://bucket/prefix``.
+        topics: only these; None: all except the cluster's own.
+        progress: called with the bytes copied so far.
+        security: options for TLS and authentication, as for clients.
 
     Raises:
-        IllegalArgumentError: the place holds a backup of another cluster.
-        IllegalStateError: a log has lost records since the last backup, or moves on faster than it is copied.
-        QuorumlogError: something could not be read or written. Doing it again goes on where it was.
+        IllegalArgumentError: the location has a backup of another cluster.
+        IllegalStateError: a log has lost records since the last backup, or is trimmed faster than it is copied.
+        QuorumlogError: something could not be read or written. Another call resumes.
     """
     store = open_store(location)
 
@@ -57,14 +57,14 @@ def create_backup(
 
 
 def verify_backup(location: str, *, progress: Callable[[int], None] = _nobody_asks) -> VerificationReport:
-    """Reads a whole backup, and says what is wrong with it. No cluster is asked.
+    """Reads a whole backup, and reports its problems. No cluster is needed.
 
     Arguments:
         location: as for :func:`create_backup`.
-        progress: is told the bytes read so far.
+        progress: called with the bytes read so far.
 
     Raises:
-        IllegalStateError: there is no backup.
+        IllegalStateError: the location has no backup.
     """
     return BackupVerification(open_store(location), location, progress).verify()
 
@@ -79,22 +79,24 @@ def restore_backup(
     progress: Callable[[int], None] = _nobody_asks,
     **security: Unpack[SecurityOptions],
 ) -> RestoreReport:
-    """Restores a backup into a fresh cluster: topics with their ids and settings, records at their offsets, idempotent
-    producers, producer names, and what groups have committed.
+    """Restores a backup into a fresh cluster.
+
+    It restores topics with their ids and settings, records at their offsets, idempotent producers, producer names, and
+    committed offsets of groups.
 
     Arguments:
         location: as for :func:`create_backup`.
         topics: only these; None: all.
-        replication_factor: of all topics; None: as it was.
+        replication_factor: of all topics; None: as in the backup.
         configs: settings that replace those in the backup, for all topics.
-        progress: is told the bytes restored so far.
-        security: how nodes are reached, as clients are told.
+        progress: called with the bytes restored so far.
+        security: options for TLS and authentication, as for clients.
 
     Raises:
         TopicAlreadyExistsError: the cluster has a topic of such a name.
         PolicyViolationError: the cluster is not fresh.
         CorruptBackupError: a file is damaged.
-        QuorumlogError: something could not be read or written. Doing it again goes on where it was.
+        QuorumlogError: something could not be read or written. Another call resumes.
     """
     store = open_store(location)
     options = RestoreOptions(topics, replication_factor, dict(configs or {}), QUESTION_S)

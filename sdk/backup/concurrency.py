@@ -1,4 +1,4 @@
-"""Does a piece of work for each of many partitions: a few at once, in order. A failure leaves none of it running."""
+"""Works on several partitions at once, in order. A failure leaves no work running."""
 
 from __future__ import annotations
 
@@ -10,18 +10,16 @@ from quorumlog.sdk.errors import ClientClosedError, QuorumlogError
 
 Result = TypeVar("Result")
 
-#: Partitions that are worked on at once.
+#: Limit of partitions in progress.
 CONCURRENT_PARTITIONS = 4
 
 
 async def for_each_partition(works: Sequence[Callable[[], Awaitable[Result]]]) -> list[Result]:
-    """Does all of it, and returns the results in the order of ``works``.
+    """Runs all works, and returns their results in order.
 
     Raises:
-        Exception: what one piece of work has raised; the others have ended then. Of several, a final failure comes
-            before one that may pass.
-        ClientClosedError: a piece of work was cancelled, by nobody who waits for all of it: so end calls on a
-            connection that is closed under them.
+        Exception: the exception of one work; the others have ended then. Of several, a permanent failure is preferred.
+        ClientClosedError: a work was cancelled, but not by the caller: a connection was closed during its calls.
     """
     results: dict[int, Result] = {}
     waiting = iter(enumerate(works))
@@ -44,7 +42,7 @@ async def for_each_partition(works: Sequence[Callable[[], Awaitable[Result]]]) -
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     finally:
-        # In their order, and not as a set has them, so that a simulation sees the same again.
+        # In order, not in the order of a set, so that a simulation is reproducible.
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)

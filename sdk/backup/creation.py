@@ -1,10 +1,10 @@
-"""Takes a backup of a running cluster, or adds to one what is new.
+"""Creates a backup of a running cluster, or adds new data to one.
 
-The order makes it consistent. First what groups have committed, then where each partition ends, and each partition's
-records and producers as of that end, then the producer names, and last which topics are still there. So no group is
-ahead of the records, no partition remembers a producer whose records are missing, and no producer is ahead of its name.
-Partitions are each as of a moment of their own: records that were written to two partitions at once may be there in one
-alone, as after any failure of whoever wrote them.
+The order makes it consistent. First the committed offsets of groups, then the end of each partition with its records
+and producers up to that end, then the producer names, and finally the list of topics that still exist. So no group is
+ahead of the records, no partition has a producer whose records are missing, and no producer is ahead of its name. Each
+partition is consistent at a moment of its own: of records written to two partitions at once, the backup may have only
+one, as after any failure of their producer.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _DAY_MS = 86_400_000
 
 
 class BackupReport(NamedTuple):
-    """What a backup has come to.
+    """The result of a backup.
 
     Arguments:
         copied_bytes: of batches that were copied now.
-        kept_bytes: of batches that were there already.
-        notes: what whoever relies on the backup should know, a line each.
+        kept_bytes: of batches that were already in the backup.
+        notes: restrictions of the backup for its users, a line each.
     """
 
     manifest: Manifest
@@ -59,7 +59,7 @@ class BackupReport(NamedTuple):
 
 
 class _TopicSource(NamedTuple):
-    """A topic as it is when the backup begins."""
+    """A topic at the start of the backup."""
 
     name: str
     topic_id: bytes
@@ -69,13 +69,13 @@ class _TopicSource(NamedTuple):
 
 
 class BackupCreation:
-    """Takes one backup.
+    """Creates one backup.
 
     Arguments:
-        topics: only these; None: all but those of the cluster itself.
-        limit_s: how long one question may take.
-        progress: is told the bytes copied so far.
-        sizes: of what is asked for at once, and of segments.
+        topics: only these; None: all except the cluster's own.
+        limit_s: time limit of one request.
+        progress: called with the bytes copied so far.
+        sizes: of requests, and of segments.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class BackupCreation:
         self._notes: list[str] = []
 
     async def create(self) -> BackupReport:
-        """Takes the backup. Its manifest is written when all else is durable."""
+        """Creates the backup. Its manifest is written when everything else is durable."""
         before = await self._runtime.run_blocking(read_manifest, self._store)
         response = await self._metadata([])
         if before is not None and before.cluster_id != response.cluster_id:
@@ -106,7 +106,7 @@ class BackupCreation:
                 f"the backup is of cluster {before.cluster_id}, this is {response.cluster_id}: give another place"
             )
         sources = self._sources(response)
-        # Groups first: what is committed lies before where a partition ends later.
+        # Groups first: their committed offsets are before the ends that partitions have later.
         groups = await self._groups(response, {source.name for source in sources})
         sequence = 1 if before is None else before.sequence + 1
         taken_ms = self._runtime.wall_ns() // 1_000_000
@@ -130,7 +130,7 @@ class BackupCreation:
         return BackupReport(manifest, self._copied_bytes, max(0, all_bytes - self._copied_bytes), tuple(self._notes))
 
     def _sweep(self, manifest: Manifest, before: Manifest | None) -> None:
-        """Deletes what the backup before had named, or one that was broken off has left, and nobody names any more."""
+        """Deletes files of the previous backup, or of an interrupted one, that the manifest no longer lists."""
         named = {file.name for file in manifest.files()}
         found = {file.name for file in before.files()} if before is not None else set()
         for topic in manifest.topics:
@@ -168,18 +168,18 @@ class BackupCreation:
         ]
 
     async def _still_there(self, topics: list[TopicBackup]) -> list[TopicBackup]:
-        """Those that were not deleted meanwhile."""
+        """Returns the topics that were not deleted during the backup."""
         ids = {topic.name: topic.topic_id.hex() for topic in (await self._metadata([])).topics}
         for topic in topics:
             if ids.get(topic.name) != topic.topic_id:
-                self._notes.append(f"topic {topic.name} was deleted meanwhile: it is not in the backup")
+                self._notes.append(f"topic {topic.name} was deleted during the backup: it is not in the backup")
         return [topic for topic in topics if ids.get(topic.name) == topic.topic_id]
 
     # --- groups and producer names -------------------------------------------------------------------------------
 
     async def _groups(self, response: data_plane_pb2.MetadataResponse, topics: set[str]) -> list[GroupBackup]:
         if all(topic.name != GROUPS_TOPIC for topic in response.topics):
-            return []  # Nobody has ever had a group: the question alone would make the coordinators.
+            return []  # No group has ever existed: the request itself would create the coordinators.
         admin = GroupAdmin(self._cluster, self._limit_s)
         groups: list[GroupBackup] = []
         for listing in await admin.listing(()):
@@ -200,14 +200,14 @@ class BackupCreation:
         return groups
 
     def _within(self, groups: list[GroupBackup], topics: list[TopicBackup]) -> list[GroupBackup]:
-        """Groups with what they have committed of topics that are in the backup."""
+        """Returns groups with their committed offsets of topics in the backup."""
         ends = {(topic.name, each.number): each.end_offset for topic in topics for each in topic.partitions}
         kept = []
         for group in groups:
             offsets = [each for each in group.offsets if (each.topic, each.partition) in ends]
             ahead = [each for each in offsets if each.offset > ends[each.topic, each.partition]]
             if ahead:
-                # Its topic was deleted and made anew, or was emptied, since the group was asked.
+                # Its topic was recreated or emptied since the group was read.
                 self._notes.append(
                     f"group {group.group_id} was ahead of {ahead[0].topic}-{ahead[0].partition}: left out there"
                 )
@@ -215,7 +215,7 @@ class BackupCreation:
         return [group for group in kept if group.offsets]
 
     async def _producer_names(self) -> tuple[list[ProducerNameBackup], int, int]:
-        """The names, and the ids that the next name and the next producer without one will get."""
+        """Returns the names, and the next ids for a named producer and for an unnamed one."""
         found: list[ProducerNameBackup] = []
 
         async def attempt() -> tuple[int, int]:
@@ -257,7 +257,7 @@ class BackupCreation:
             try:
                 return await PartitionCopy(self._cluster, tp, source.topic_id, folder, retention, options).copy(known)
             except UnknownTopicOrPartitionError:
-                return None  # It is looked at again whether the topic is there.
+                return None  # The existence of the topic is checked again.
 
         await self._cluster.ensure_topics([source.name for source in sources], self._limit_s)
         works = [partial(copy, source, number) for source in sources for number in range(source.partitions)]
@@ -276,11 +276,11 @@ class BackupCreation:
         return topics
 
     async def _require_gone(self, source: _TopicSource) -> None:
-        """A topic was not found where it should be: it must have been deleted."""
+        """Verifies that a topic that was not found has been deleted."""
         ids = {topic.name: topic.topic_id for topic in (await self._metadata([])).topics}
         if ids.get(source.name) == source.topic_id:
             raise IllegalStateError(f"topic {source.name} cannot be read, although it is there: try again")
-        self._notes.append(f"topic {source.name} was deleted meanwhile: it is not in the backup")
+        self._notes.append(f"topic {source.name} was deleted during the backup: it is not in the backup")
 
     def _note_missing(self, topic: str, partitions: Sequence[PartitionBackup]) -> None:
         for partition in partitions:
@@ -295,5 +295,5 @@ class BackupCreation:
 
 
 def _folder(topic: str, topic_id: str, partition: int) -> str:
-    """Of a partition's files."""
+    """Returns the folder of a partition's files."""
     return f"topics/{topic}.{topic_id}/{partition}"

@@ -1,4 +1,4 @@
-"""What a backup holds, as JSON: the one file that is written last, and that names all the others."""
+"""The content of a backup, as JSON: the one file that is written last, and that lists all others."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from quorumlog.sdk.backup.store import BackupStore
 from quorumlog.sdk.errors import IllegalArgumentError, IllegalStateError, QuorumlogError
 
 MANIFEST = "manifest.json"
-#: Of the files of a backup. A reader refuses another one.
+#: Format of the files of a backup. A reader refuses other formats.
 FORMAT = 1
 
 
 class CorruptBackupError(QuorumlogError):
-    """A backup is not what was written. The message names the file."""
+    """A backup was changed after it was written. The message names the file."""
 
 
 @dataclass(slots=True, frozen=True)
 class BackupFile:
-    """A file of the backup: its name in the place, its bytes, and the SHA-256 of them in hexadecimal digits."""
+    """A file of the backup: its name in the storage, its size, and its SHA-256 in hexadecimal digits."""
 
     name: str
     size_bytes: int
@@ -30,14 +30,14 @@ class BackupFile:
 
     @classmethod
     def of(cls, name: str, content: bytes) -> BackupFile:
-        """Of some content."""
+        """Returns the description of some content."""
         return cls(name, len(content), hashlib.sha256(content).hexdigest())
 
     def read(self, store: BackupStore) -> bytes:
-        """The content, checked.
+        """Returns the verified content.
 
         Raises:
-            CorruptBackupError: it is missing, or another one.
+            CorruptBackupError: the file is missing, or has other content.
         """
         content = store.read(self.name)
         if content is None:
@@ -51,7 +51,7 @@ class BackupFile:
 
 @dataclass(slots=True, frozen=True)
 class SegmentFile:
-    """A file of stored batches: those from ``base_offset`` to before ``end_offset``."""
+    """A file of stored batches: from ``base_offset`` to before ``end_offset``."""
 
     file: BackupFile
     base_offset: int
@@ -65,11 +65,11 @@ class PartitionBackup:
 
     Arguments:
         log_start_offset: the first offset that was kept.
-        end_offset: the high watermark: up to before it all is here that was committed.
+        end_offset: the high watermark: the backup has all committed records before it.
         compacted_offset: below it offsets may be missing, because only the last record of each key is kept.
         segments: in offset order.
-        producers: the file of the producers that the partition remembered; None where there were none.
-        not_backed_up: offsets from and to which the log had given up before a backup came to them.
+        producers: the file of the partition's producer state; None without any.
+        not_backed_up: ranges of offsets that the log had removed before they were backed up.
     """
 
     number: int
@@ -82,7 +82,7 @@ class PartitionBackup:
     not_backed_up: tuple[tuple[int, int], ...] = ()
 
     def files(self) -> Iterator[BackupFile]:
-        """Those that belong to it."""
+        """Yields its files."""
         yield from (segment.file for segment in self.segments)
         if self.producers is not None:
             yield self.producers
@@ -90,7 +90,7 @@ class PartitionBackup:
 
 @dataclass(slots=True, frozen=True)
 class TopicBackup:
-    """One topic: its id in hexadecimal digits, and what was set on it."""
+    """One topic: its id in hexadecimal digits, and its settings."""
 
     name: str
     topic_id: str
@@ -101,7 +101,7 @@ class TopicBackup:
 
 @dataclass(slots=True, frozen=True)
 class CommittedBackup:
-    """An offset that a group has committed; leader epoch -1 where it is not known."""
+    """A committed offset of a group; leader epoch -1 if unknown."""
 
     topic: str
     partition: int
@@ -134,10 +134,10 @@ class Manifest:
     """A backup.
 
     Arguments:
-        sequence: how many times the backup was taken or added to.
-        cluster_id, feature_level: of the cluster that it was taken from.
-        taken_ms: when, in milliseconds since the epoch, on the clock of the machine that took it.
-        next_producer_id, next_named_producer_id: ids that had not been given out.
+        sequence: number of times that the backup was created or added to.
+        cluster_id, feature_level: of the source cluster.
+        taken_ms: time of creation, in milliseconds since the epoch, on the clock of the machine that created it.
+        next_producer_id, next_named_producer_id: the lowest ids not yet in use.
     """
 
     sequence: int
@@ -152,13 +152,13 @@ class Manifest:
     format: int = field(default=FORMAT)
 
     def files(self) -> Iterator[BackupFile]:
-        """All that belong to the backup."""
+        """Yields all files of the backup."""
         for topic in self.topics:
             for partition in topic.partitions:
                 yield from partition.files()
 
     def partition(self, topic_id: str, number: int) -> PartitionBackup | None:
-        """A partition of a topic, if it is in the backup."""
+        """Returns a partition of a topic, if it is in the backup."""
         for topic in self.topics:
             if topic.topic_id == topic_id and number < len(topic.partitions):
                 return topic.partitions[number]
@@ -166,11 +166,11 @@ class Manifest:
 
     @property
     def restore_id(self) -> bytes:
-        """Names restores of exactly this backup: one that was broken off is taken up again by its name."""
+        """Id of restores of exactly this backup, by which an interrupted one is resumed."""
         return hashlib.sha256(_body(self)).digest()[:16]
 
     def encode(self) -> bytes:
-        """The file. It holds its own hash."""
+        """Returns the file's content. It contains its own hash."""
         body = _body(self)
         return b'{"sha256": "' + hashlib.sha256(body).hexdigest().encode() + b'",\n"backup": ' + body + b"}\n"
 
@@ -180,10 +180,10 @@ def _body(manifest: Manifest) -> bytes:
 
 
 def read_manifest(store: BackupStore) -> Manifest | None:
-    """The manifest in a place; None where there is none.
+    """Returns the manifest at a location; None without one.
 
     Raises:
-        CorruptBackupError: it is not what was written.
+        CorruptBackupError: it was changed after it was written.
         IllegalArgumentError: a later version wrote it.
     """
     content = store.read(MANIFEST)
@@ -207,11 +207,11 @@ def read_manifest(store: BackupStore) -> Manifest | None:
 
 
 def require_manifest(store: BackupStore, location: str) -> Manifest:
-    """The manifest in a place.
+    """Returns the manifest at a location.
 
     Raises:
-        IllegalStateError: there is none.
-        CorruptBackupError: it is not what was written.
+        IllegalStateError: there is no manifest.
+        CorruptBackupError: it was changed after it was written.
     """
     manifest = read_manifest(store)
     if manifest is None:

@@ -1,9 +1,9 @@
-"""One partition's part of a backup, taken from its leader while the cluster runs.
+"""Copies one partition from its leader while the cluster runs.
 
-The leader says at one moment where the log ends and who has written to it; only what is committed by then is copied. A
-backup that is there already is added to: batches never change, so that what it has of them stays. Compaction is the
-exception. Where it has come further than the backup, a record that the backup has may be gone together with the
-tombstone that deleted it, and the backup would bring the record back: then the partition is copied anew.
+The leader reports the end of the log and its producers at one moment; only records committed by then are copied. New
+data is added to an existing backup: batches never change, so those in the backup stay. Compaction is the exception.
+Where it is ahead of the backup, a record of the backup may have been removed together with the tombstone that deleted
+it, and the backup would restore the record: then the partition is copied again.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import admin_pb2, data_plane_pb2
 from quorumlog.wire.entry import CorruptEntryError
 
-#: How long one question to a leader may take.
+#: Time limit of one request to a leader.
 ATTEMPT_S = 10.0
-#: A log that is trimmed, or compacted, faster than it is copied is begun anew so many times.
+#: Attempts for a log that is trimmed, or compacted, faster than it is copied.
 ATTEMPTS = 5
 
 CountBytes = Callable[[int], None]
 
 
 class CopyOptions(NamedTuple):
-    """What one backup has in common for all partitions.
+    """Options of one backup that are common to all partitions.
 
     Arguments:
         sequence: of the backup.
-        limit_s: how long a question may take, leaders that change included.
-        count_bytes: is told the bytes of batches as they are copied.
-        sizes: of what is asked for at once, and of segments.
+        limit_s: time limit of a request, leader changes included.
+        count_bytes: called with the bytes of batches as they are copied.
+        sizes: of requests, and of segments.
     """
 
     store: BackupStore
@@ -64,16 +64,16 @@ class CopyOptions(NamedTuple):
 
 
 class _MovedOnError(Exception):
-    """The log was trimmed or compacted under the copy."""
+    """The log was trimmed or compacted during the copy."""
 
 
 class PartitionCopy:
     """Copies one partition.
 
     Arguments:
-        topic_id: of the topic that is meant: another one may get its name.
+        topic_id: of the topic to copy: another one may get its name.
         folder: of the partition's files.
-        delete_retention_ms: how long the topic keeps tombstones after compaction has come to them.
+        delete_retention_ms: how long the topic keeps tombstones after compaction has reached them.
     """
 
     def __init__(
@@ -89,10 +89,10 @@ class PartitionCopy:
         self._options = options
 
     async def copy(self, before: PartitionBackup | None) -> PartitionBackup:
-        """Copies what is new since the backup before, or all there is.
+        """Copies new data since the previous backup, or everything.
 
         Raises:
-            IllegalStateError: the log ends before what the backup has of it, or moves on faster than it is copied.
+            IllegalStateError: the log ends before the end of the backup, or is trimmed faster than it is copied.
             QuorumlogError: it could not be read.
         """
         for _ in range(ATTEMPTS):
@@ -101,7 +101,7 @@ class PartitionCopy:
             except _MovedOnError:
                 continue
         raise IllegalStateError(
-            f"{self._name} moves on faster than it is copied: {ATTEMPTS} times its beginning was given up meanwhile;"
+            f"{self._name} is trimmed faster than it is copied: {ATTEMPTS} times its start was removed during the copy;"
             " raise retention, or delete.retention.ms"
         )
 
@@ -134,7 +134,7 @@ class PartitionCopy:
         copied, compacted = await self._read(position, log)
         took_ms = (self._runtime.monotonic_s() - begun_s) * 1000
         if compacted > log.compacted_offset and took_ms >= self._delete_retention_ms:
-            # What was read first may have been deleted by a tombstone that was gone before it was read.
+            # A tombstone that was removed before it was read may have deleted records that were read first.
             raise _MovedOnError
         file, count = await self._write_producers(producers)
         return PartitionBackup(
@@ -153,7 +153,7 @@ class PartitionCopy:
     async def _describe(
         self, end: int
     ) -> tuple[admin_pb2.DescribePartitionLogResponse, list[admin_pb2.ProducerRecord]]:
-        """The log at one moment, at or after which it ended at ``end``."""
+        """Returns the state of the log at one moment, when it ended at ``end`` or later."""
 
         async def attempt() -> tuple[admin_pb2.DescribePartitionLogResponse, list[admin_pb2.ProducerRecord]]:
             first = await self._ask(-1)
@@ -165,7 +165,7 @@ class PartitionCopy:
                     raise ServerBusyError(f"{self._name} is written to faster than its producers can be listed")
                 producers += page.producers
             if first.high_watermark < end:
-                # A leader that has been deposed and does not know it.
+                # A deposed leader that does not know it yet.
                 self._cluster.request_refresh()
                 raise LeaderNotAvailableError(f"the leader of {self._name} is not known yet: try again")
             return first, producers
@@ -200,7 +200,7 @@ class PartitionCopy:
     # --- batches -------------------------------------------------------------------------------------------------
 
     async def _unfinished(self, position: int, end: int, known: Collection[str]) -> list[SegmentFile]:
-        """Segments that a backup has left which was broken off, where they go on from ``position``."""
+        """Returns segments of an interrupted backup that continue from ``position``."""
         found: list[SegmentFile] = []
         for name in await self._runtime.run_blocking(self._options.store.names, self._folder):
             place = range_of(name)
@@ -214,7 +214,8 @@ class PartitionCopy:
         return found
 
     async def _read(self, position: int, log: admin_pb2.DescribePartitionLogResponse) -> tuple[list[SegmentFile], int]:
-        """Copies the batches from ``position`` to the log's end, and says how far the log was compacted meanwhile."""
+        """Copies the batches from ``position`` to the log's end; also returns how far the log was compacted during the
+        copy."""
         segments: list[SegmentFile] = []
         builder = SegmentBuilder()
         compacted = log.compacted_offset
@@ -238,14 +239,14 @@ class PartitionCopy:
             if position == before:
                 if compacted < log.high_watermark:
                     raise IllegalStateError(f"{self._name} gives no records from {position} on: look at its leader")
-                break  # All that is left was deleted by compaction.
+                break  # All remaining records were deleted by compaction.
         if builder.size_bytes:
             segments.append(await self._write(builder))
         return segments, compacted
 
     async def _write(self, builder: SegmentBuilder) -> SegmentFile:
         segment, content = builder.build(self._folder, self._options.sequence)
-        # Off the event loop: other partitions are read meanwhile.
+        # Off the event loop: other partitions are read in the meantime.
         await self._runtime.run_blocking(self._options.store.write, segment.file.name, content)
         return segment
 
@@ -293,7 +294,7 @@ def _batches_of(result: FetchedResult, name: str) -> list[BackedUpBatch]:
 
 
 def _checked_segment(name: str, content: bytes, place: tuple[int, int, int]) -> SegmentFile | None:
-    """A segment that nobody vouches for, if it is whole, dense and what its name says; otherwise None."""
+    """Returns an unlisted segment if it is complete, dense and matches its name; otherwise None."""
     position, count = place[0], 0
     try:
         for batch in batches_in(content, name):

@@ -1,6 +1,6 @@
-"""One partition, made again from a backup: in steps, each of which the partition's leader commits before it answers.
+"""Restores one partition in steps, each of which the partition's leader commits before it answers.
 
-Whatever breaks the work off, it goes on where the partition is: the leader says so in every answer.
+After any interruption it resumes at the partition's position, which the leader reports in every response.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from quorumlog.sdk.errors import IllegalStateError, QuorumlogError
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import admin_pb2
 
-#: How long one attempt at a step may take.
+#: Time limit of one attempt at a step.
 ATTEMPT_S = 10.0
 
 
 class StepOptions(NamedTuple):
-    """What one restore has in common for all partitions.
+    """Options of one restore that are common to all partitions.
 
     Arguments:
         restore_id: the same for all steps.
-        limit_s: how long a step may take, leaders that change included.
-        count_bytes: is told the bytes of batches as they are restored.
+        limit_s: time limit of a step, leader changes included.
+        count_bytes: called with the bytes of batches as they are restored.
         sizes: of a step.
     """
 
@@ -52,10 +52,10 @@ class PartitionRestore:
         self._options = options
 
     async def restore(self, backup: PartitionBackup) -> None:
-        """Restores the partition, or what is missing of it.
+        """Restores the partition, or its missing part.
 
         Raises:
-            PolicyViolationError: somebody has written to it, or it comes from another restore.
+            PolicyViolationError: a client has written to it, or it comes from another restore.
             CorruptBackupError: a file of the backup is damaged.
         """
         first = backup.segments[0].base_offset if backup.segments else backup.end_offset
@@ -92,10 +92,10 @@ class PartitionRestore:
         return position
 
     async def _segment(self, batches: Sequence[BackedUpBatch], end: int, position: int) -> int:
-        """Appends the batches of one segment from ``position`` on; returns where the log ends then.
+        """Appends the batches of one segment from ``position`` on; returns the end of the log.
 
         Arguments:
-            end: where what follows the segment begins.
+            end: start of the data after the segment.
         """
         place = 0
         while place < len(batches):

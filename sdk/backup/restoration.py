@@ -1,8 +1,8 @@
-"""Makes topics, records, producers and groups again, from a backup, in a fresh cluster.
+"""Restores topics, records, producers and groups from a backup in a fresh cluster.
 
-Producer names come first, so that no partition remembers one that nobody has; then the topics, with the ids that they
-had; then the partitions; and the groups last, so that nobody who goes on from a committed offset finds less than that.
-Whatever breaks it off, the same command goes on.
+Producer names come first, so that no partition has an unknown one; then the topics, with their former ids; then the
+partitions; and the groups last, so that no consumer continues from a committed offset without the records there. After
+any interruption, the same command resumes.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from quorumlog.sdk.types import OffsetAndMetadata, TopicPartition
 from quorumlog.v1 import admin_pb2, data_plane_pb2
 from quorumlog.wire.request_limits import MAX_CHANGED_TOPICS, MAX_PRODUCER_NAMES
 
-#: Ids that the old cluster may have given out after the backup was taken are not given out again by the new one: a
-#: producer that still holds such an id must not be taken for another.
+#: The new cluster skips this many ids, which the old one may have assigned after the backup: a producer that still has
+#: such an id must not be mistaken for another.
 ID_MARGIN = 1 << 32
 
 
 class RestoreOptions(NamedTuple):
-    """How to restore.
+    """Options of a restore.
 
     Arguments:
         topics: only these; None: all.
-        replication_factor: of all topics; None: as it was.
+        replication_factor: of all topics; None: as in the backup.
         configs: settings that replace those in the backup, for all topics.
-        limit_s: how long one question may take.
+        limit_s: time limit of one request.
         sizes: of the steps in which partitions are restored.
     """
 
@@ -54,7 +54,7 @@ class RestoreOptions(NamedTuple):
 
 
 class RestoreReport(NamedTuple):
-    """What was restored: counts, and the bytes of batches."""
+    """Counts of restored items, and the bytes of batches."""
 
     topics: int
     partitions: int
@@ -67,7 +67,7 @@ class BackupRestoration:
     """Restores one backup.
 
     Arguments:
-        progress: is told the bytes restored so far.
+        progress: called with the bytes restored so far.
     """
 
     def __init__(
@@ -86,12 +86,12 @@ class BackupRestoration:
         self._size_bytes = 0
 
     async def restore(self) -> RestoreReport:
-        """Restores what was asked for.
+        """Restores the selected topics with producers and groups.
 
         Raises:
             TopicAlreadyExistsError: a topic has a name that is in the backup.
             PolicyViolationError: the cluster is not fresh: ids or partitions are in use.
-            CorruptBackupError: a file of the backup is damaged; what was restored before stays.
+            CorruptBackupError: a file of the backup is damaged; data restored before stays.
         """
         topics = self._wanted()
         missing = await self._missing(topics)
@@ -115,7 +115,7 @@ class BackupRestoration:
     # --- what the cluster has ------------------------------------------------------------------------------------
 
     async def _missing(self, topics: list[TopicBackup]) -> list[TopicBackup]:
-        """The topics that are not there yet. Those that are there must be of this backup, from an earlier attempt."""
+        """Returns the topics that do not exist yet. Existing ones must be of this backup, from an earlier attempt."""
 
         async def attempt() -> data_plane_pb2.MetadataResponse:
             response = await self._cluster.ask_metadata([], all_topics=True, linearizable=True)
@@ -158,7 +158,7 @@ class BackupRestoration:
                     note=bytes.fromhex(each.note),
                 )
             if not part:
-                # Last: names whose ids lie below the next one count as deleted.
+                # Last: names with ids below the next one count as deleted.
                 request.next_producer_id = self._manifest.next_producer_id + ID_MARGIN
                 request.next_named_producer_id = self._manifest.next_named_producer_id + ID_MARGIN
             await self._cluster.retrying(self._asking(request), self._options.limit_s, "the restore of producer names")
@@ -211,17 +211,17 @@ class BackupRestoration:
         admin = GroupAdmin(self._cluster, self._options.limit_s)
         restored = 0
         for group in self._manifest.groups:
-            # Leader epochs are the old cluster's: they say nothing here.
+            # Leader epochs are those of the old cluster, and invalid here.
             offsets = {
                 TopicPartition(each.topic, each.partition): OffsetAndMetadata(each.offset, each.metadata)
                 for each in group.offsets
                 if each.topic in topics
             }
-            # What a group has committed here since an earlier attempt counts.
+            # Offsets that a group has committed here since an earlier attempt are kept.
             there = await self._committed(admin, group.group_id)
             offsets = {tp: each for tp, each in offsets.items() if tp not in there}
             if offsets:
-                # Also below the log start: a group that is behind retention goes on as its reset policy says.
+                # Also below the log start: a group that lags behind retention continues according to its reset policy.
                 await admin.restore_offsets(group.group_id, offsets)
                 restored += 1
         return restored

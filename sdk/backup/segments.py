@@ -8,7 +8,7 @@ from typing import NamedTuple
 from quorumlog.sdk.backup.manifest import BackupFile, CorruptBackupError, SegmentFile
 from quorumlog.wire.entry import ENVELOPE_BYTES, BatchHeader, CorruptEntryError, verify_batch
 
-#: Where an entry says how long it is: four bytes, little-endian.
+#: Position of an entry's length: four bytes, little-endian.
 _LENGTH_AT, _LENGTH_END = 4, 8
 
 
@@ -20,16 +20,16 @@ class BackedUpBatch(NamedTuple):
 
 
 def checked_batch(entry: bytes) -> BackedUpBatch:
-    """A batch whose checksum is right.
+    """Returns a batch with a verified checksum.
 
     Raises:
-        CorruptEntryError: it is not, or the entry is none.
+        CorruptEntryError: the checksum is wrong, or the entry is not a batch.
     """
     return BackedUpBatch(entry, verify_batch(entry)[1])
 
 
 def batches_in(content: bytes, name: str) -> Iterator[BackedUpBatch]:
-    """The batches of a segment, each checked.
+    """Yields the verified batches of a segment.
 
     Arguments:
         name: of its file, for messages.
@@ -57,7 +57,7 @@ class SegmentBuilder:
         self.size_bytes = 0
 
     def add(self, batch: BackedUpBatch) -> None:
-        """The next batch."""
+        """Adds the next batch."""
         if not self._entries:
             self._base_offset = batch.header.base_offset
         self._entries.append(batch.entry)
@@ -65,10 +65,11 @@ class SegmentBuilder:
         self.size_bytes += len(batch.entry)
 
     def build(self, folder: str, sequence: int) -> tuple[SegmentFile, bytes]:
-        """The segment and its content.
+        """Returns the segment and its content.
 
         Arguments:
-            sequence: of the backup that writes it: a later one never writes over a file that an earlier one names.
+            sequence: of the backup that writes it, so that a later one never overwrites a file that an earlier one
+                lists.
         """
         content = b"".join(self._entries)
         name = f"{folder}/{self._base_offset:020d}-{self._end_offset:020d}-{sequence}.segment"
@@ -77,7 +78,7 @@ class SegmentBuilder:
 
 
 def range_of(name: str) -> tuple[int, int, int] | None:
-    """Base offset, end offset and sequence in the name of a segment; None of another file."""
+    """Returns base offset, end offset and sequence from the name of a segment; None for another file."""
     stem, _, suffix = name.rpartition("/")[2].partition(".")
     parts = stem.split("-")
     if suffix != "segment" or len(parts) != 3 or not all(part.isdecimal() for part in parts):

@@ -1,4 +1,4 @@
-"""How large the pieces are in which a backup is taken and restored."""
+"""Sizes of the pieces in which a backup is created and restored."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 
 class BackupSizes(NamedTuple):
-    """Bounds of the pieces. Each holds at least one batch, or one producer, however large that is.
+    """Limits of the pieces. Each has at least one batch, or one producer, however large that is.
 
     Arguments:
-        segment_bytes: a segment is closed when it has this many bytes.
-        fetch_bytes: of batches that are asked for at once.
-        step_bytes: of batches, or of producers, that a restore sends at once.
-        step_producers: so many producers at once, at most 1,000.
+        segment_bytes: a segment is closed at this size.
+        fetch_bytes: of batches in one request.
+        step_bytes: of batches, or of producers, in one step of a restore.
+        step_producers: limit of producers in one step, at most 1,000.
     """
 
     segment_bytes: int = 32 << 20
@@ -21,5 +21,5 @@ class BackupSizes(NamedTuple):
     step_producers: int = 1_000
 
 
-#: What the commands use.
+#: The sizes of the commands.
 SHIPPED_SIZES = BackupSizes()

@@ -1,4 +1,4 @@
-"""The place of a backup: a directory, or object storage through fsspec. A file appears whole or not at all."""
+"""Storage of a backup: a directory, or object storage through fsspec. Files appear complete or not at all."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ from typing import Any, Protocol
 
 from quorumlog.sdk.errors import IllegalArgumentError, QuorumlogError
 
-#: Ends the name of a file that is being written.
+#: Suffix of a file that is being written.
 _UNFINISHED = ".unfinished"
-#: A backup holds what records hold: it is for its owner, as a node's data directory is.
+#: A backup contains the records: only its owner may access it, as for a node's data directory.
 _FOLDER_MODE, _FILE_MODE = 0o700, 0o600
 
 
 class BackupStoreError(QuorumlogError):
-    """The place of a backup cannot be read or written. The message says which file, and why."""
+    """The storage of a backup cannot be read or written. The message names the file and the reason."""
 
 
 class BackupStore(Protocol):
     """Files by their names, which have ``/`` between their parts.
 
-    Each call raises BackupStoreError where it fails.
+    Each call raises BackupStoreError if it fails.
     """
 
     def read(self, name: str) -> bytes | None:
-        """A file; None where there is none."""
+        """Returns a file's content; None if it does not exist."""
 
     def write(self, name: str, content: bytes) -> None:
-        """Puts a file there, in the place of one that has the name. It is durable when this returns."""
+        """Writes or replaces a file. It is durable when this returns."""
 
     def delete(self, name: str) -> None:
-        """Takes a file away, if it is there."""
+        """Deletes a file, if it exists."""
 
     def names(self, folder: str) -> list[str]:
-        """The names of the files in a folder, sorted; none where there is no such folder."""
+        """Returns the names of the files in a folder, sorted; empty if it does not exist."""
 
 
 class DirectoryStore:
-    """A directory of this machine. Files are synced, and named when they are whole."""
+    """A local directory. Files are synced, and renamed into place when they are complete."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def read(self, name: str) -> bytes | None:
-        """A file; None where there is none."""
+        """Returns a file's content; None if it does not exist."""
         try:
             return (self._root / name).read_bytes()
         except FileNotFoundError:
@@ -53,7 +53,7 @@ class DirectoryStore:
             raise _failed("read", self._root / name, error) from None
 
     def write(self, name: str, content: bytes) -> None:
-        """Puts a file there, durably."""
+        """Writes or replaces a file, durably."""
         path = self._root / name
         unfinished = path.with_name(path.name + _UNFINISHED)
         try:
@@ -68,14 +68,14 @@ class DirectoryStore:
             raise _failed("write", path, error) from None
 
     def delete(self, name: str) -> None:
-        """Takes a file away."""
+        """Deletes a file."""
         try:
             (self._root / name).unlink(missing_ok=True)
         except OSError as error:
             raise _failed("delete", self._root / name, error) from None
 
     def names(self, folder: str) -> list[str]:
-        """The names of the files in a folder."""
+        """Returns the names of the files in a folder."""
         try:
             found = sorted(path.name for path in (self._root / folder).iterdir() if path.is_file())
         except FileNotFoundError:
@@ -86,11 +86,11 @@ class DirectoryStore:
 
 
 class RemoteStore:
-    """A place that fsspec reaches. There an upload appears when it is whole.
+    """Storage that fsspec supports. An upload appears there when it is complete.
 
     Arguments:
         filesystem: of fsspec.
-        root: the path of the place in it.
+        root: the path of the backup in it.
     """
 
     def __init__(self, filesystem: Any, root: str) -> None:
@@ -98,17 +98,17 @@ class RemoteStore:
         self._root = root.rstrip("/")
 
     def read(self, name: str) -> bytes | None:
-        """A file; None where there is none."""
+        """Returns a file's content; None if it does not exist."""
         try:
             content: bytes = self._filesystem.cat_file(f"{self._root}/{name}")
         except FileNotFoundError:
             return None
-        except Exception as error:  # Each file system has errors of its own.
+        except Exception as error:  # Each file system has its own exceptions.
             raise _failed("read", f"{self._root}/{name}", error) from None
         return content
 
     def write(self, name: str, content: bytes) -> None:
-        """Puts a file there."""
+        """Writes or replaces a file."""
         path = f"{self._root}/{name}"
         try:
             self._filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
@@ -117,7 +117,7 @@ class RemoteStore:
             raise _failed("write", path, error) from None
 
     def delete(self, name: str) -> None:
-        """Takes a file away."""
+        """Deletes a file."""
         try:
             self._filesystem.rm_file(f"{self._root}/{name}")
         except FileNotFoundError:
@@ -126,7 +126,7 @@ class RemoteStore:
             raise _failed("delete", f"{self._root}/{name}", error) from None
 
     def names(self, folder: str) -> list[str]:
-        """The names of the files in a folder."""
+        """Returns the names of the files in a folder."""
         try:
             found: list[str] = self._filesystem.ls(f"{self._root}/{folder}", detail=False, refresh=True)
         except FileNotFoundError:
@@ -137,10 +137,10 @@ class RemoteStore:
 
 
 def open_store(location: str) -> BackupStore:
-    """The place that a path or an address such as ``s3://bucket/prefix`` names.
+    """Returns the storage for a path or an address such as ``s3://bucket/prefix``.
 
     Raises:
-        IllegalArgumentError: it names none, or what reaches it is not installed.
+        IllegalArgumentError: the location is invalid, or the library for it is not installed.
     """
     if not location:
         raise IllegalArgumentError("the place of the backup is empty: give a directory, or an address of fsspec")
@@ -162,7 +162,7 @@ def open_store(location: str) -> BackupStore:
 
 
 def _make_folder(folder: Path) -> None:
-    """Makes a folder, durably: with those above it."""
+    """Creates a folder and its parents, durably."""
     missing = [folder, *folder.parents]
     missing = missing[: next((place for place, each in enumerate(missing) if each.exists()), len(missing))]
     for made in reversed(missing):

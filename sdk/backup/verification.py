@@ -1,4 +1,4 @@
-"""Reads a whole backup, and says what is wrong with it, a line for each problem. No cluster is asked."""
+"""Reads a whole backup, and reports its problems, a line each. No cluster is needed."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from quorumlog.v1 import admin_pb2
 from quorumlog.wire.columns import read_columns
 from quorumlog.wire.entry import CorruptEntryError
 
-#: Batches that cannot be read which a report names.
+#: Limit of unreadable batches that a report names.
 MOST_UNREADABLE = 20
 
 
 class VerificationReport(NamedTuple):
-    """What a backup holds, and what is wrong with it.
+    """Content of a backup, and its problems.
 
     Arguments:
-        manifest: None where it could not be read itself; the problem says why.
-        unreadable: batches whose records cannot be read, ``MOST_UNREADABLE`` of them at most, a line each. They are as
-            their producers wrote them, so the backup is sound.
-        unreadable_batches: how many such batches there are in all.
+        manifest: None if it could not be read itself; the problem says why.
+        unreadable: batches whose records cannot be decoded, ``MOST_UNREADABLE`` of them at most, a line each. Their
+            producers wrote them so, so the backup is intact.
+        unreadable_batches: number of such batches.
     """
 
     manifest: Manifest | None
@@ -48,7 +48,7 @@ class BackupVerification:
     """Verifies one backup.
 
     Arguments:
-        progress: is told the bytes read so far.
+        progress: called with the bytes read so far.
     """
 
     def __init__(self, store: BackupStore, location: str, progress: Callable[[int], None]) -> None:

@@ -1,21 +1,21 @@
-"""The cluster as a client sees it: connections, metadata, leaders, coordinators.
+"""The cluster from a client's view: connections, metadata, leaders, coordinators.
 
 May import: `sdk` itself, `runtime`, `records`.
 
-- ``cluster``: the connection to each node, what is known of the topics in use, and how it is kept current.
+- ``cluster``: connections to nodes, and metadata of the topics in use.
 - ``connection``: one node: a channel, and its streams for producing and fetching.
-- ``call_limiter``: how many unary calls one connection carries at once; others wait in order.
-- ``node_session``: signed in at a node by password or token, and kept so.
-- ``blocking_session``: the same for calls that block.
-- ``metadata``: what a client knows of the cluster; older news never replaces newer news.
-- ``leader_calls``: asks the leaders of several partitions at once.
-- ``request_parts``: splits a request that names more things than one may.
+- ``call_limiter``: limits concurrent unary calls of one connection; others wait in order.
+- ``node_session``: an authenticated session with a node, by password or token, with renewal.
+- ``blocking_session``: the same for blocking calls.
+- ``metadata``: a client's metadata; older state never replaces newer state.
+- ``leader_calls``: sends requests to the leaders of several partitions at once.
+- ``request_parts``: splits requests that exceed the limit of items.
 - ``shared_calls``: one call for all tasks that wait for the same answer.
-- ``leader_probe``: asks replicas who leads, when a leader is silent.
-- ``outage_log``: what is said in the log while nodes do not serve a partition.
-- ``offset_search``: what a search for offsets has found and what to ask next, without I/O.
+- ``leader_probe``: asks replicas for a new leader when a leader is silent.
+- ``outage_log``: log messages while nodes do not serve a partition.
+- ``offset_search``: state of a search for offsets, without I/O.
 - ``offset_lookup``: runs such a search at the leaders.
-- ``coordinators``: which node coordinates which consumer group.
-- ``topic_ids``: which topics names mean, looked up once before a change.
+- ``coordinators``: coordinators of consumer groups.
+- ``topic_ids``: resolves names to topic ids once, before a change.
 - ``itemised_change``: a change of several things, each of which succeeds or fails on its own.
 """

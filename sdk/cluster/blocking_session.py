@@ -1,7 +1,7 @@
-"""A session with one node for calls that block: what `node_session` is for clients, without an event loop.
+"""A session with one node for blocking calls: the counterpart of `node_session` without an event loop.
 
-A task of Spark is done long before a session would have to be renewed while a stream is open: it signs in anew in time,
-and streams that end with their session are begun again, as after any loss.
+A Spark task ends long before a session would have to be renewed while a stream is open. It authenticates again in time,
+and streams that end with their session are opened again, as after any loss.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from quorumlog.sdk.runtime.security import Identity
 from quorumlog.v1 import sign_in_pb2, sign_in_pb2_grpc
 
 _CALL_S = 5.0
-#: A session that is good for less is used to its end: a token that nobody renews gives a shorter one each time.
+#: Shorter sessions are used to their end: a token that is not renewed gives a shorter session each time.
 _LEAST_RENEWED_S = 1.0
 
 
 class _DetailsInSession(NamedTuple):
-    """What gRPC asks of a call's details; it is a class of its own there, and not one to be made."""
+    """The details of a call that gRPC expects; its own class cannot be instantiated."""
 
     method: str
     timeout: float | None
@@ -37,7 +37,7 @@ class _DetailsInSession(NamedTuple):
 
 
 class BlockingSession(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientInterceptor):  # type: ignore[type-arg]  # at run time they have none
-    """Puts all calls of a channel into a session. Thread-safe.
+    """Adds the session to all calls of a channel. Thread-safe.
 
     Arguments:
         channel: to the node.
@@ -71,7 +71,7 @@ class BlockingSession(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientI
 
         def ended(_: object) -> None:
             if call.code() is grpc.StatusCode.UNAUTHENTICATED and token == self._token:
-                self._token = ""  # Whoever tries again signs in anew.
+                self._token = ""  # The next attempt authenticates again.
 
         call.add_done_callback(ended)
         return call
@@ -93,7 +93,7 @@ class BlockingSession(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientI
         except grpc.RpcError as error:
             if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNIMPLEMENTED:
                 raise not_asked_for(self._identity, self._address) from None
-            raise  # As the call itself might have failed: whoever made it knows what to do.
+            raise  # As if the call itself had failed: its caller handles the error.
         self._token = given.session_token
         lifetime_s = given.lifetime_ms / 1_000
         self._good_until_s = time.monotonic() + max(lifetime_s * RENEWED_AFTER, min(lifetime_s, _LEAST_RENEWED_S))

@@ -1,7 +1,7 @@
-"""How many unary calls one connection carries at once. More of them wait here, in their order.
+"""Limits concurrent unary calls of one connection. Further calls wait in order.
 
-A node takes a hundred calls on a connection, streams among them, and refuses what comes beyond that. gRPC knows the
-number and waits, but it counts a call as over before the node does: of many calls some are refused all the same.
+A node accepts a hundred calls on a connection, including streams, and refuses more. gRPC knows the limit and waits, but
+it counts a call as finished before the node does, so some of many calls would still be refused.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any
 
 from quorumlog.sdk.errors import ClientClosedError, RequestTimedOutError
 
-#: Less than half of what a node takes: those that have ended here may count there for a moment, and streams do.
+#: Less than half of a node's limit: finished calls may still count there for a moment, and streams count too.
 MOST_CALLS = 48
 
 
 class LimitedChannel:
-    """A channel that makes no more unary calls at once than a connection has room for.
+    """A channel that limits concurrent unary calls.
 
     Arguments:
-        channel: of gRPC, or what stands for it.
+        channel: of gRPC, or a substitute.
         address: of the node, for messages.
-        clock: seconds that never go back.
+        clock: monotonic seconds.
     """
 
     def __init__(self, channel: Any, address: str, clock: Callable[[], float]) -> None:
@@ -33,7 +33,7 @@ class LimitedChannel:
         self._closed = False
 
     def unary_unary(self, *arguments: Any, **options: Any) -> Callable[..., Awaitable[Any]]:
-        """A unary method; a call of it is awaited once. Its time counts while it waits, too."""
+        """Returns a unary method; each call of it is awaited once. Its timeout includes the waiting time."""
         method = self._channel.unary_unary(*arguments, **options)
 
         async def call(request: Any, *, timeout: float | None = None, **how: Any) -> Any:
@@ -58,13 +58,13 @@ class LimitedChannel:
                 await self._room.acquire()
         except TimeoutError:
             raise RequestTimedOutError(
-                f"{MOST_CALLS} calls to {self._address} are under way: this one was not made in its time", definite=True
+                f"{MOST_CALLS} calls to {self._address} are in flight: this one was not sent in its time", definite=True
             ) from None
 
     def stream_stream(self, *arguments: Any, **options: Any) -> Any:
-        """A method of streams, as it is."""
+        """Returns a streaming method of the channel."""
         return self._channel.stream_stream(*arguments, **options)
 
     def close(self) -> None:
-        """Nobody who waits makes a call any more; those who made one are told by the channel."""
+        """Makes waiting calls fail; calls in flight are failed by the channel."""
         self._closed = True

@@ -1,4 +1,4 @@
-"""The cluster as a client uses it: the connection to each node, what is known of topics, and how it is kept current."""
+"""A client's connections to nodes, and its metadata of topics."""
 
 from __future__ import annotations
 
@@ -39,29 +39,29 @@ Reply = TypeVar("Reply")
 _log = logging.getLogger("quorumlog.sdk")
 
 DEFAULT_BOOTSTRAP_SERVERS = "127.0.0.1:19092"
-#: A node that has not answered a question within this time is not waited for alone: the next one is asked as well.
+#: If a node has not answered a request within this time, the next one is asked too.
 _HEDGE_AFTER_S = 0.15
-#: A node that has failed is asked behind the others for so long.
+#: A node that has failed is tried after the others for this time.
 _AVOIDED_S = 1.0
-#: How long a single node may take over a question that any node can answer.
+#: Time limit of a single node for a request that any node can answer.
 _ATTEMPT_TIMEOUT_S = 5.0
-#: Where no node answers, so many addresses are examined for what serves there instead.
+#: If no node answers, this many addresses are examined for another protocol.
 _EXAMINED_ADDRESSES = 3
-#: A topic created a moment ago may be unknown to some nodes yet; one unknown for this long does not exist.
+#: A topic that was just created may be unknown to some nodes; one unknown for this long does not exist.
 _UNKNOWN_TOPIC_GRACE_S = 2.0
 #: The key of the shared call that refreshes the metadata.
 _REFRESH = "refresh"
 _PORT = re.compile(r"[0-9]{1,5}")
-#: A name or an address of IPv4, or an address of IPv6 in brackets. Whether there is such a host is for the resolver.
+#: A name, an IPv4 address, or an IPv6 address in brackets. The resolver decides whether the host exists.
 _HOST = re.compile(r"[\w.-]{1,253}|\[[0-9A-Fa-f:.%\w-]{2,100}\]")
-#: A topic that nobody has used for so long is forgotten. Whoever wants it again asks for it, as for any other.
+#: A topic unused for this time is forgotten. Its next use requests it again.
 IDLE_S = 300.0
-#: How often to look for such topics: it takes a look at all that there are.
+#: Interval of checks for such topics: each looks at all known ones.
 _LOOK_EVERY_S = IDLE_S / 10
 
 
 class TopicTtl:
-    """Tracks which topics a client uses, so that it forgets the others.
+    """Tracks the topics in use, so that a client forgets the others.
 
     A client may live for months and use topics that live for minutes. Kafka's producer also forgets topics that were
     not used for ``metadata.max.idle.ms``.
@@ -77,17 +77,17 @@ class TopicTtl:
         self._look_at_s = clock() + _LOOK_EVERY_S
 
     def note(self, topics: Iterable[str]) -> None:
-        """Somebody uses topics now."""
+        """Marks topics as used now."""
         self._used_at_s.update(dict.fromkeys(topics, self._clock()))
 
     def add_user(self, user: Callable[[], Iterable[str]]) -> None:
-        """Adds somebody who says at any time which topics he uses then."""
+        """Adds a callback that returns the topics in use at any time."""
         self._users.append(user)
 
     def take_idle(self, known: Iterable[str]) -> list[str]:
-        """Those of all known topics that were not used for :data:`IDLE_S`. Only now and then are there any.
+        """Returns known topics that were not used for :data:`IDLE_S`; usually none.
 
-        One that is seen here for the first time counts as used now.
+        A topic seen here for the first time counts as used now.
         """
         now = self._clock()
         if now < self._look_at_s:
@@ -104,7 +104,7 @@ class TopicTtl:
 
 
 def parse_bootstrap_servers(servers: str | Sequence[str]) -> tuple[str, ...]:
-    """``host:port`` addresses from a comma-separated string or a sequence.
+    """Returns the ``host:port`` addresses of a comma-separated string or a sequence.
 
     Raises:
         IllegalArgumentError: none is given, or one is not an address.
@@ -125,7 +125,7 @@ def parse_bootstrap_servers(servers: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _advice_on(address: str, host: str) -> str:
-    """What was probably meant by what is no address."""
+    """Returns advice for an invalid address, by its likely meaning."""
     if "://" in address:
         return f": leave {address.partition('://')[0]}:// out"
     if len(re.split(r"[\s;]+", address)) > 1:
@@ -136,16 +136,16 @@ def _advice_on(address: str, host: str) -> str:
 
 
 class Cluster:
-    """Connections and metadata of one client. Lives on one event loop.
+    """Connections and metadata of one client, on one event loop.
 
     Arguments:
-        bootstrap_servers: where to look first.
-        request_timeout_s: limit on a single question.
-        bootstrap_timeout_s: how long to look for any node at all before giving up.
+        bootstrap_servers: first addresses to contact.
+        request_timeout_s: time limit of a single request.
+        bootstrap_timeout_s: time limit for reaching a first node.
         backoff: between attempts.
-        client_id: what nodes see the client as.
-        runtime: the client's; what it hands on to others takes time and threads from there, too.
-        security: how nodes are reached.
+        client_id: the user agent that nodes see.
+        runtime: source of time, randomness and threads, also for objects that it is passed to.
+        security: options for TLS and authentication.
     """
 
     def __init__(
@@ -182,11 +182,11 @@ class Cluster:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Calls ``listener`` whenever metadata has been heard."""
+        """Calls ``listener`` whenever metadata was received."""
         self._listeners.append(listener)
 
     def connection(self, address: str) -> NodeConnection:
-        """The connection to an address; made on first use."""
+        """Returns the connection to an address; created on first use."""
         if self._closed:
             raise ClientClosedError("the client is closed")
         found = self._connections.get(address)
@@ -204,20 +204,20 @@ class Cluster:
 
     @property
     def connection_count(self) -> int:
-        """The addresses that it has turned to."""
+        """Number of addresses with a connection object."""
         return len(self._connections)
 
     def open_on(self) -> asyncio.AbstractEventLoop | None:
-        """Returns the event loop of its connections; None while there are none, and once it is closed."""
+        """Returns the event loop of its connections; None before the first one, and once it is closed."""
         return None if self._closed else self._loop
 
     def node(self, node_id: int) -> NodeConnection | None:
-        """The connection to a node; None when its address is unknown."""
+        """Returns the connection to a node; None if its address is unknown."""
         address = self.metadata.addresses.get(node_id)
         return self.connection(address) if address is not None else None
 
     def leader(self, topic: str, partition: int) -> tuple[PartitionView, NodeConnection] | None:
-        """A partition's leader, if one is known and has an address."""
+        """Returns a partition's leader, if it is known and has an address."""
         view = self.metadata.partition(topic, partition)
         if view is None or view.leader < 0:
             return None
@@ -225,10 +225,10 @@ class Cluster:
         return (view, node) if node is not None else None
 
     def learn_from(self, topic: str, topic_id: bytes, partition: int, error: errors_pb2.Error) -> bool:
-        """Takes in the leader that an error names; True if it was news.
+        """Applies the leader that an error names; returns True if it was new.
 
         Arguments:
-            topic_id: of the topic that the answer is about.
+            topic_id: of the topic in the response.
         """
         if not error.HasField("leader"):
             return False
@@ -237,7 +237,7 @@ class Cluster:
         if news:
             self._log_leader(topic, partition)
             if (node := self.node(error.leader.node_id)) is not None:
-                node.suspect = False  # Whatever failed there was before it was elected.
+                node.suspect = False  # Earlier failures do not matter: it was elected after them.
         return news
 
     def _log_leader(self, topic: str, partition: int) -> None:
@@ -246,7 +246,7 @@ class Cluster:
         _log.info("node %d leads %s-%d now, in epoch %d", view.leader, topic, partition, view.leader_epoch)
 
     def in_background(self, work: Coroutine[Any, Any, Reply]) -> asyncio.Task[Reply]:
-        """Runs something of the client's until it is closed, which waits for its end."""
+        """Runs a coroutine until the client is closed; closing waits for its end."""
         task = asyncio.get_running_loop().create_task(work)
         self._background[task] = None
         task.add_done_callback(lambda ended: self._background.pop(ended, None))
@@ -257,12 +257,12 @@ class Cluster:
     # --- metadata ------------------------------------------------------------------------------------------------
 
     def watch_topics(self, topics: Collection[str]) -> None:
-        """Includes topics in every refresh from now on, for as long as they are used."""
+        """Includes topics in every refresh from now on, as long as they are used."""
         self._wanted.update(topics)
         self._use.note(topics)
 
     def keep_topics(self, user: Callable[[], Iterable[str]]) -> None:
-        """Forgets no topics that ``user`` uses, who says at any time which ones those are."""
+        """Keeps the topics that ``user`` returns, at any time, from being forgotten."""
         self._use.add_user(user)
 
     def _forget_idle(self) -> None:
@@ -271,7 +271,7 @@ class Cluster:
             self.metadata.forget(name)
 
     def request_refresh(self) -> None:
-        """Starts a refresh in the background unless one is under way. Failures are left to the next one."""
+        """Starts a refresh in the background unless one is in progress. Failures are left to the next one."""
         if not self._closed:
             self.shared.begin(_REFRESH, self._refresh_once)
 
@@ -281,11 +281,12 @@ class Cluster:
     async def ask_metadata(
         self, topics: Sequence[str], *, all_topics: bool = False, linearizable: bool = False
     ) -> data_plane_pb2.MetadataResponse:
-        """Asks for brokers and topics, takes the answer in, and returns it. One without brokers says nothing but that
-        no cluster has formed, as far as the nodes that answer know.
+        """Requests brokers and topics, applies the response, and returns it.
+
+        A response without brokers means only that the answering nodes know of no formed cluster.
 
         Arguments:
-            linearizable: the answer shows all that was done before it was asked for.
+            linearizable: the response includes all changes that completed before the request.
         """
         timeout_ms = int(min(_ATTEMPT_TIMEOUT_S, self.request_timeout_s) * 1000)
         answers = []
@@ -294,7 +295,7 @@ class Cluster:
                 topics=part, all_topics=all_topics, linearizable=linearizable, timeout_ms=timeout_ms
             )
             answers.append(await self._ask_metadata_part(request))
-        # Taken in together: the listeners are told of all or, where one part has failed, of nothing.
+        # Applied together: the listeners are notified of all parts, or of none if one has failed.
         errors = dict[str, QuorumlogError]()
         for answer in answers:
             if answer.brokers:
@@ -321,31 +322,31 @@ class Cluster:
             nonlocal ignorant
             response = await node.data_plane.Metadata(request, timeout=limit_s)
             if not response.brokers:
-                # It may be new, or have lost its disk: of topics it knows nothing, not even that there are none.
+                # It may be new, or have lost its disk: it knows no topics, not even that they do not exist.
                 ignorant = response
-                raise ClusterNotFormedError(f"{node.address} has not heard of a cluster that has formed")
+                raise ClusterNotFormedError(f"{node.address} knows of no cluster that has formed")
             return response
 
         try:
             return await self.ask_any(ask)
         except ClusterNotFormedError:
             if ignorant is None:
-                raise  # A node has said so itself, and why.
+                raise  # A node has reported the reason itself.
             return ignorant
 
     async def ensure_topics(self, topics: Collection[str], limit_s: float) -> dict[str, TopicView]:
-        """Returns the views of topics. Requests those that are not known, once for all tasks that wait for them.
+        """Returns the views of topics. Requests unknown topics, once for all tasks that wait for them.
 
         Raises:
             UnknownTopicOrPartitionError: a topic does not exist.
-            InvalidTopicError: no topic can have such a name.
-            NoBrokersAvailableError: nobody answered.
-            RequestTimedOutError: ``limit_s`` was too short.
+            InvalidTopicError: a topic name is not allowed.
+            NoBrokersAvailableError: no node answered.
+            RequestTimedOutError: ``limit_s`` has passed.
         """
         if any(topic not in self.metadata.topics for topic in topics):
             key = ("topics", frozenset(topics), limit_s)
             return await self.shared.share(key, lambda: self._look_up_topics(topics, limit_s))
-        # Also those that were known, from an answer about all topics: each refresh asks who leads them.
+        # Also topics known from a response about all topics: each refresh requests their leaders.
         self.watch_topics(topics)
         return {topic: self.metadata.topics[topic] for topic in topics}
 
@@ -364,7 +365,7 @@ class Cluster:
             }
             for topic in missing:
                 if isinstance(refused.get(topic), InvalidTopicError):
-                    raise refused[topic]  # No wait will bring it.
+                    raise refused[topic]  # Waiting would not help.
                 if topic not in self.metadata.topics:
                     raise UnknownTopicOrPartitionError(f"topic {topic!r} does not exist: create it first")
 
@@ -376,7 +377,7 @@ class Cluster:
         return {topic: self.metadata.topics[topic] for topic in topics}
 
     async def require_leader(self, topic: str, partition: int) -> tuple[PartitionView, NodeConnection]:
-        """A partition's leader, after a refresh where none is known.
+        """Returns a partition's leader, after a refresh if none is known.
 
         Raises:
             LeaderNotAvailableError: it has none at the moment (retriable).
@@ -392,27 +393,27 @@ class Cluster:
         return found
 
     async def require_partitions(self, wanted: Iterable[TopicPartition], limit_s: float) -> None:
-        """Makes sure that partitions exist.
+        """Verifies that partitions exist.
 
         Raises:
-            InvalidPartitionsError: there is no such partition.
-            UnknownTopicOrPartitionError: there is no such topic.
+            InvalidPartitionsError: a partition does not exist.
+            UnknownTopicOrPartitionError: a topic does not exist.
         """
         views = await self.ensure_topics(sorted({tp.topic for tp in wanted}), limit_s)
         for tp in wanted:
             if not 0 <= tp.partition < len(views[tp.topic].partitions):
                 last = len(views[tp.topic].partitions) - 1
-                raise InvalidPartitionsError(
-                    f"there is no partition {tp.partition} in topic {tp.topic!r}: it has 0 to {last}"
-                )
+                raise InvalidPartitionsError(f"topic {tp.topic!r} has no partition {tp.partition}: it has 0 to {last}")
 
     # --- questions that any node can answer ----------------------------------------------------------------------
 
     async def ask_any(self, ask: Callable[[NodeConnection, float], Awaitable[Reply]]) -> Reply:
-        """Asks one node after the other, the next as soon as one fails or hesitates; the first answer counts.
+        """Sends a request to one node after the other, the next one as soon as one fails or is slow; the first answer
+        counts.
 
         Raises:
-            NoBrokersAvailableError: no node was ever reached within the bootstrap time; names the addresses.
+            NoBrokersAvailableError: no node was ever reached within the bootstrap time; the message names the
+                addresses.
             QuorumlogError: all nodes failed this time.
         """
         if self._reached:
@@ -423,7 +424,7 @@ class Cluster:
                     reply = await self._ask_round(ask)
         except QuorumlogError as error:
             if not isinstance(error, NetworkError | RequestTimedOutError):
-                self._reached = True  # A node has answered, if only to say why it cannot help.
+                self._reached = True  # A node has answered, if only with an error.
                 raise
             raise NoBrokersAvailableError(await self._why_nobody_answers(error)) from None
         self._reached = True
@@ -454,7 +455,7 @@ class Cluster:
                 done, _ = await asyncio.wait(
                     running, timeout=_HEDGE_AFTER_S if waiting else None, return_when=asyncio.FIRST_COMPLETED
                 )
-                # In the order in which they were asked: a set of tasks has none that a second run would repeat.
+                # In the order of the requests: a set of tasks has no order that a second run would repeat.
                 ended, running = [t for t in running if t in done], [t for t in running if t not in done]
                 for task in ended:
                     error = task.exception()
@@ -470,9 +471,10 @@ class Cluster:
         raise failure
 
     def candidates(self) -> list[NodeConnection]:
-        """Every node, each time another one first; those that failed just now come last.
+        """Returns all nodes, starting with another one each time; nodes that failed just now come last.
 
-        Not those that failed at some time: as long as a node that knows little answers, nobody would ask them again.
+        Earlier failures do not count: otherwise they would never be tried again as long as a node with little metadata
+        answers.
         """
         now = self.runtime.monotonic_s()
         addresses = list(dict.fromkeys([*self.metadata.addresses.values(), *self.bootstrap_servers]))
@@ -482,10 +484,10 @@ class Cluster:
         return sorted(connections, key=lambda node: node.suspect and now < node.failed_at_s + _AVOIDED_S)
 
     async def retrying(self, attempt: Callable[[], Awaitable[Reply]], limit_s: float, what: str) -> Reply:
-        """Runs ``attempt`` until it succeeds, fails for good or ``limit_s`` has passed.
+        """Runs ``attempt`` until it succeeds, fails permanently or ``limit_s`` has passed.
 
         Raises:
-            RequestTimedOutError: the time was over while an attempt was under way.
+            RequestTimedOutError: the time was over during an attempt.
         """
         last: QuorumlogError | None = None
 
@@ -508,7 +510,7 @@ class Cluster:
         return reply
 
     async def close(self) -> None:
-        """Closes every connection. One that is cancelled closes them all the same, at once."""
+        """Closes every connection. If it is cancelled, it still closes all of them, at once."""
         self._closed = True
         self.shared.close()
         connections = list(self._connections.values())
@@ -525,6 +527,7 @@ class Cluster:
 
 
 def _look_at_error(task: asyncio.Future[Any]) -> None:
-    """Nobody waits for the nodes that were asked beside the one that answered first; asyncio would complain of that."""
+    """Retrieves the exceptions of nodes asked in addition to the one that answered first; otherwise asyncio would
+    warn."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""One node as a client sees it: a channel, a Produce and a Fetch stream, opened when needed and again after a loss."""
+"""One node from a client's view: a channel, and its streams, opened on first use and again after a loss."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from quorumlog.v1 import (
     groups_pb2_grpc,
 )
 
-#: How long a closing client waits until a node has read what was posted to it, and for a stream to end.
+#: Time limit for a closing client: for a node to read posted requests, and for a stream to end.
 CLOSE_TIMEOUT_S = 1.0
 
 _END_OF_STREAM: Any = grpc.aio.EOF  # type: ignore[attr-defined]
@@ -57,25 +57,26 @@ Reply = TypeVar("Reply")
 class ClientStream(Generic[Request, Response]):
     """Pipelined requests over one bidirectional stream, each answered once by its correlation id.
 
-    When the stream breaks, every unanswered request fails. That is indefinite for those that were written, which the
-    node may have carried out: also where it has refused one of them for good, since it does not say which. The next
-    request opens a new stream.
+    When the stream breaks, every unanswered request fails: indefinitely if it was written, because the node may have
+    carried it out. That also holds if the node has refused one of them permanently, because it does not report which
+    one. The next request opens a new stream.
 
-    A stream belongs to a connection, and that to the certificate with which it was made. When the client's files have
-    changed, a stream of which nothing is awaited is left, and the next request opens one with them. One that is never
-    idle goes on until the node ends it, with the certificate that is no good any more: no refusal of the client.
+    A stream belongs to a connection, and the connection to the certificate with which it was made. When the client's
+    files have changed, a stream without pending responses is left, and the next request opens one with the new files. A
+    stream that is never idle continues until the node ends it because its certificate is no longer valid; that does not
+    count as a refusal of the client.
 
     Arguments:
         open_call: makes the gRPC call.
         address: of the node, for messages.
-        on_health: told True at each answer and False at each loss.
-        next_correlation_id: the client's, one count for all its streams: a coordinator takes a member's heartbeats in
-            the order of their ids, over all streams that the member has had, and drops those that come late.
-        session: to which the stream belongs; None: to none.
-        tls_files: that connections are made with; None: without TLS.
+        on_health: called with True at each response and False at each loss.
+        next_correlation_id: the client's count for all its streams: a coordinator handles a member's heartbeats in the
+            order of their ids, over all streams of the member, and drops late ones.
+        session: of the stream; None without authentication.
+        tls_files: files for connections; None without TLS.
 
     Attributes:
-        life: counts the streams that have been opened: what was bound to an earlier one is gone.
+        life: number of streams opened so far; state bound to an earlier one is invalid.
     """
 
     def __init__(
@@ -106,14 +107,14 @@ class ClientStream(Generic[Request, Response]):
         self.life = 0
 
     def submit(self, request: Request) -> asyncio.Future[Response]:
-        """Sends a request, in the order of the calls; the future gets its answer."""
+        """Sends a request, in the order of the calls; returns a future for its response."""
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self._enqueue(request)
         self._answers[request.correlation_id] = answer
         return answer
 
     def post(self, request: Request) -> asyncio.Future[None]:
-        """Sends a request that is not answered; the future is done once it has been handed to the transport."""
+        """Sends a request without a response; the future is done once the request was passed to the transport."""
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._enqueue(request)
         self._written[request.correlation_id] = written
@@ -136,11 +137,11 @@ class ClientStream(Generic[Request, Response]):
         self._wake.set()
 
     def _is_outdated(self) -> bool:
-        """Whether the stream's connection was made with other files than there are now."""
+        """True if the stream's connection was made with other files than the present ones."""
         return self._tls_files is not None and self._call is not None and self._tls_files.look() != self._made_with
 
     def _leave(self, task: asyncio.Task[None]) -> None:
-        """Leaves the stream to its writer, who ends it so that the node reads all that was posted."""
+        """Leaves the stream to its writer, which ends it so that the node reads all posted requests."""
         self._left.add(task)
         task.add_done_callback(self._left.discard)
         self._task = self._call = None
@@ -148,14 +149,14 @@ class ClientStream(Generic[Request, Response]):
         self._wake.set()
 
     async def _run(self) -> None:
-        """Opens the stream, writes and reads until it breaks, then fails what was unanswered."""
+        """Opens the stream, writes and reads until it breaks, then fails unanswered requests."""
         task = asyncio.current_task()
         metadata: Metadata = ()
         if self._session is not None:
             try:
                 metadata = await self._session.metadata()
             except QuorumlogError as refused:
-                # Nothing was sent. Those that come from now on try once more.
+                # Nothing was sent. Later requests try again.
                 self._task = None
                 self._on_health(False)
                 self._fail_all(refused)
@@ -205,7 +206,7 @@ class ClientStream(Generic[Request, Response]):
                     await self._wake.wait()
             await call.done_writing()
         except (grpc.RpcError, asyncio.InvalidStateError, asyncio.CancelledError):
-            # The reading side learns of the same end and says why.
+            # The reading side detects the same end, and reports the reason.
             return
 
     def _fail_unanswered(self, error: QuorumlogError) -> None:
@@ -233,10 +234,10 @@ class ClientStream(Generic[Request, Response]):
                 future.set_exception(error)
 
     async def drain(self) -> None:
-        """Sees to it that the node reads what was posted, within limits; ends the stream if anything was."""
+        """Waits, within limits, until the node has read posted requests; ends the stream if there were any."""
         task, call = self._task, self._call
         if self._has_posted and task is not None and call is not None and not self._answers and not self._outgoing:
-            # Cancelling throws away what the node has not read yet, and nobody would know: it ends the stream instead.
+            # Cancelling would discard unread requests without notice: the stream is ended instead.
             with suppress(grpc.RpcError, asyncio.InvalidStateError):
                 await call.done_writing()
             await asyncio.wait([task], timeout=CLOSE_TIMEOUT_S)
@@ -244,17 +245,18 @@ class ClientStream(Generic[Request, Response]):
             await asyncio.wait(self._left, timeout=CLOSE_TIMEOUT_S)
 
     def end(self) -> list[asyncio.Task[None]]:
-        """Ends the stream at once; what is unanswered fails. Returns what runs on until it has ended."""
+        """Ends the stream at once; unanswered requests fail. Returns the tasks that run until it has ended."""
         ending = list(self._left)
         if self._task is not None:
             ending.append(self._task)
-            self._fail_unanswered(self._closed_error())  # A task that has not begun never does it.
+            self._fail_unanswered(self._closed_error())  # A task that has not started would never do it.
         for task in ending:
             task.cancel()
         return ending
 
     def _not_sent_error(self, error: QuorumlogError) -> QuorumlogError:
-        """For what a node has never seen of a stream that it ended, once for all, for the sake of another request."""
+        """Returns the error for requests that a node did not see because it ended the stream, permanently, for another
+        request."""
         return NetworkError(f"{self._address} ended the stream before this was sent: {error.message}", definite=True)
 
     def _closed_error(self) -> QuorumlogError:
@@ -265,16 +267,16 @@ class NodeConnection:
     """The connection to one node.
 
     Arguments:
-        client_id: goes into the user agent that nodes see.
-        runtime: makes the channel.
+        client_id: part of the user agent that nodes see.
+        runtime: creates the channel.
         next_correlation_id: the client's count of the requests on all its streams.
-        identity: who signs in; None: nobody.
-        tls_files: that the runtime's channels are made with; None: without TLS.
+        identity: for authentication; None without it.
+        tls_files: files for the runtime's channels; None without TLS.
 
     Attributes:
         address: ``host:port``.
-        suspect: something failed here and nothing has succeeded since.
-        failed_at_s: when that was, by the runtime's clock.
+        suspect: a call failed here and none has succeeded since.
+        failed_at_s: time of that failure, by the runtime's clock.
     """
 
     def __init__(
@@ -294,7 +296,7 @@ class NodeConnection:
         self._channel = runtime.open_channel(self, address, client_id)
         self._closed = False
         self._session = None if identity is None else NodeSession(self._channel, identity, runtime, address)
-        # Of a channel, stubs use what these two have.
+        # Stubs use only these two methods of a channel.
         self._room = LimitedChannel(self._channel, address, runtime.monotonic_s)
         channel = cast("grpc.aio.Channel", self._room)
         if self._session is not None:
@@ -332,19 +334,19 @@ class NodeConnection:
 
     @property
     def data_plane(self) -> data_plane_pb2_grpc.DataPlaneAsyncStub:
-        """Calls of topics and records; raises ClientClosedError when closed, as the others do."""
+        """Stub for topics and records; raises ClientClosedError when closed, as the others do."""
         self._check_open()
         return self._data_plane
 
     @property
     def admin(self) -> admin_pb2_grpc.AdminAsyncStub:
-        """Calls of administration."""
+        """Stub for administration."""
         self._check_open()
         return self._admin
 
     @property
     def groups(self) -> groups_pb2_grpc.GroupsAsyncStub:
-        """Calls of groups."""
+        """Stub for groups."""
         self._check_open()
         return self._groups
 
@@ -362,7 +364,7 @@ class NodeConnection:
 
         Raises:
             QuorumlogError: it failed as a whole.
-            ClientClosedError: the connection was closed meanwhile.
+            ClientClosedError: the connection was closed during the call.
         """
         made_with = 0 if self._tls_files is None else self._tls_files.look()
         try:
@@ -371,7 +373,7 @@ class NodeConnection:
             self._heard(False)
             raise _of_former_files(error_from_rpc(error, self.address), self._tls_files, made_with) from None
         except asyncio.CancelledError:
-            # A channel that is closed cancels its calls; who waits for them is not cancelled, and must not look so.
+            # A closed channel cancels its calls; the waiting task is not cancelled, and must not appear to be.
             if self._closed and not asyncio.current_task().cancelling():  # type: ignore[union-attr]
                 self._check_open()
             raise
@@ -379,11 +381,11 @@ class NodeConnection:
         return reply
 
     async def drain(self) -> None:
-        """Sees to it that the node reads what was posted to it, within limits."""
+        """Waits, within limits, until the node has read posted requests."""
         await self.produce.drain()
 
     async def close(self) -> list[asyncio.Task[None]]:
-        """Closes streams and channel, without suspending. Returns what runs on until the streams have ended."""
+        """Closes streams and channel, without suspending. Returns the tasks that run until the streams have ended."""
         self._closed = True
         self._room.close()
         ending = [*self.produce.end(), *self.fetch.end(), *self.heartbeats.end()]
@@ -393,7 +395,7 @@ class NodeConnection:
 
 
 def _of_former_files(error: QuorumlogError, files: TlsFiles | None, made_with: int) -> QuorumlogError:
-    """What an error is for the client: a refusal of the certificate that it has replaced is a lost connection.
+    """Converts the refusal of a replaced certificate into a lost connection.
 
     Arguments:
         made_with: the state of the files with which the connection was made.

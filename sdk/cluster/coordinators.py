@@ -1,4 +1,4 @@
-"""Where groups are coordinated: asked of any node, remembered, and learned anew from what coordinators answer."""
+"""Coordinators of groups: looked up at any node, cached, and updated from responses of coordinators."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from quorumlog.sdk.errors import (
 )
 from quorumlog.v1 import errors_pb2, groups_pb2
 
-#: An answer that concerns one group.
+#: A response about one group.
 GroupReply = TypeVar(
     "GroupReply",
     groups_pb2.CommitOffsetsResponse,
     groups_pb2.FetchOffsetsResponse,
     groups_pb2.DeleteOffsetsResponse,
 )
-#: One group's part of an answer.
+#: One group's part of a response.
 GroupResult = TypeVar("GroupResult", groups_pb2.GroupDescription, groups_pb2.GroupOutcome)
 
-#: A silent coordinator must not use up all of a call's time: whether there is a new one is looked up in between.
+#: A silent coordinator must not use up all of a call's time: a new one is looked up between attempts.
 ATTEMPT_S = 3.0
-#: A node is given so much longer than it was told it has, so that its own word on what is late arrives.
+#: A node is given this much more time than the request states, so that its own time-out error arrives.
 GRACE_S = 0.5
-#: Groups whose coordinators are remembered; a client that asks of more begins anew.
+#: Limit of cached groups; beyond it the cache is cleared.
 MAX_REMEMBERED = 10_000
-#: Errors after which the coordinator has to be looked up again.
+#: Errors after which the coordinator must be looked up again.
 STALE_COORDINATOR_ERRORS = (
     NotCoordinatorError,
     CoordinatorNotAvailableError,
@@ -52,10 +52,10 @@ class _Leader(NamedTuple):
 
 
 class CoordinatorCache:
-    """The coordinators of groups as one client knows them. Lives on its cluster's event loop.
+    """A client's cache of coordinators, on its cluster's event loop.
 
-    A group is kept by one partition of ``__groups``, for good; the node that leads the partition changes. So a hint on
-    one group serves all groups of its partition.
+    A group permanently belongs to one partition of ``__groups``; the leader of the partition changes. So a hint for one
+    group applies to all groups of its partition.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -66,7 +66,7 @@ class CoordinatorCache:
     # --- what is known -------------------------------------------------------------------------------------------
 
     def known(self, group_id: str) -> NodeConnection | None:
-        """The node that was last heard to coordinate a group, if any."""
+        """Returns the last known coordinator of a group, if any."""
         partition = self._partitions.get(group_id)
         return None if partition is None else self._leader(partition)
 
@@ -75,11 +75,11 @@ class CoordinatorCache:
         return None if leader is None else self._cluster.node(leader.node_id)
 
     def forget(self, group_id: str) -> None:
-        """The node that was known to coordinate a group did not answer: the next call asks anew."""
+        """Forgets the coordinator of a group, which did not answer: the next call looks it up again."""
         self._leaders.pop(self._partitions.get(group_id, -1), None)
 
     def learn_from(self, group_id: str, error: errors_pb2.Error) -> QuorumlogError:
-        """Takes in what an answer's error says of the coordinator; returns the error as an exception."""
+        """Applies a hint in a response's error; returns the error as an exception."""
         failure = error_from_proto(error)
         if isinstance(failure, STALE_COORDINATOR_ERRORS):
             self._take_hint(group_id, error)
@@ -93,22 +93,22 @@ class CoordinatorCache:
         if not error.HasField("leader") or error.leader.node_id < 0:
             return
         hint = _Leader(error.leader.node_id, error.leader.leader_epoch)
-        # One that is not newer than what led here would lead here again.
+        # A hint that is not newer than the known leader would lead here again.
         if known is None or hint.leader_epoch > known.leader_epoch:
             self._leaders[partition] = hint
 
     # --- asking who coordinates ----------------------------------------------------------------------------------
 
     async def require(self, group_id: str) -> NodeConnection:
-        """The node that coordinates a group, asked for where it is not known; see :meth:`require_each`."""
+        """Returns the coordinator of a group, looked up if unknown; see :meth:`require_each`."""
         return (await self.require_each([group_id]))[group_id]
 
     async def require_each(self, group_ids: Collection[str]) -> dict[str, NodeConnection]:
-        """Returns the nodes that coordinate groups. Requests those that are not known, once for all tasks that wait for
-        them. One attempt.
+        """Returns the coordinators of groups. Requests unknown ones, once for all tasks that wait for them. One
+        attempt.
 
         Raises:
-            InvalidGroupIdError: no group can have such an id.
+            InvalidGroupIdError: a group id is not allowed.
             CoordinatorNotAvailableError: one has no leader at the moment, or is being created (retriable).
         """
         nodes = {group_id: self.known(group_id) for group_id in group_ids}
@@ -132,7 +132,7 @@ class CoordinatorCache:
         return nodes
 
     async def require_all(self) -> dict[int, NodeConnection]:
-        """The node that leads each partition of ``__groups``, asked for. One attempt.
+        """Returns the leader of each partition of ``__groups`` by a request. One attempt.
 
         Raises:
             CoordinatorNotAvailableError: one has no leader at the moment, or they are being created (retriable).
@@ -150,14 +150,14 @@ class CoordinatorCache:
         if response.HasField("error"):
             raise error_from_proto(response.error)
         if not request.all and [found.group_id for found in response.coordinators] != list(request.group_ids):
-            raise UnknownServerError("a node named other groups' coordinators than it was asked for", retriable=True)
+            raise UnknownServerError("a node named coordinators of other groups than requested", retriable=True)
         failures = [error_from_proto(found.error) for found in response.coordinators if found.HasField("error")]
         if failures:
             raise next((failure for failure in failures if not failure.retriable), failures[0])
         return response.coordinators
 
     def _take(self, found: groups_pb2.GroupCoordinator) -> NodeConnection | None:
-        """Takes in who leads a partition, unless something newer is known."""
+        """Applies the leader of a partition, unless a newer one is known."""
         known = self._leaders.get(found.partition)
         if found.node_id >= 0 and (known is None or found.leader_epoch >= known.leader_epoch):
             self._cluster.metadata.learn_address(found.node_id, found.host, found.port, found.broker_epoch)
@@ -169,20 +169,21 @@ class CoordinatorCache:
     async def ask(
         self, group_id: str, call: Callable[[NodeConnection], Awaitable[GroupReply]], limit_s: float, what: str
     ) -> GroupReply:
-        """Asks the coordinator of one group, again after passing failures, following it around.
+        """Sends a request to the coordinator of one group; retries after temporary failures and follows the
+        coordinator.
 
         Arguments:
             call: makes the call of one attempt, which should take no longer than :data:`ATTEMPT_S`.
-            limit_s: on all attempts together.
-            what: what is done, for the message of a time-out.
+            limit_s: time limit of all attempts together.
+            what: name of the operation, for the message of a time-out.
 
         Raises:
-            QuorumlogError: the answer's error that is not retriable, or the last one when the time was over.
+            QuorumlogError: the response's error that is not retriable, or the last one when the time was over.
         """
         return await self._cluster.retrying(lambda: self.ask_once(group_id, call), limit_s, what)
 
     async def ask_once(self, group_id: str, call: Callable[[NodeConnection], Awaitable[GroupReply]]) -> GroupReply:
-        """One attempt of :meth:`ask`."""
+        """Makes one attempt of :meth:`ask`."""
         node = await self.require(group_id)
         try:
             reply = await node.call(call(node))
@@ -199,14 +200,14 @@ class CoordinatorCache:
         call: Callable[[NodeConnection, list[str]], Awaitable[Sequence[GroupResult]]],
         take_result: Callable[[str, GroupResult], None],
     ) -> None:
-        """Asks the coordinators of several groups once, each for those that it coordinates.
+        """Sends one request to each coordinator of several groups, for the groups that it coordinates.
 
         Arguments:
-            call: asks one node for some groups; one result for each, in their order.
-            take_result: is given each result that is no error.
+            call: sends a request for some groups to one node; returns one result for each, in order.
+            take_result: called with each result that is not an error.
 
         Raises:
-            QuorumlogError: the first failure, a final one before others. Other groups' results have been taken.
+            QuorumlogError: the first failure, permanent ones first. Other groups' results have been taken.
         """
         by_node: dict[NodeConnection, list[str]] = {}
         for group_id, node in (await self.require_each(group_ids)).items():
@@ -232,7 +233,7 @@ class CoordinatorCache:
                 self.forget(group_id)
             return [failure]
         if [result.group_id for result in results] != group_ids:
-            return [UnknownServerError(f"{node.address} answered for other groups than it was asked", retriable=True)]
+            return [UnknownServerError(f"{node.address} answered for other groups than requested", retriable=True)]
         failures: list[QuorumlogError] = []
         for group_id, result in zip(group_ids, results, strict=True):
             if result.HasField("error"):

@@ -1,6 +1,6 @@
 """Changes of several things at once. Each succeeds or fails on its own.
 
-One node is asked. What failed is tried again where that is safe.
+Requests go to one node. Failed changes are repeated if that is safe.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from quorumlog.sdk.cluster.request_parts import in_parts
 from quorumlog.sdk.errors import QuorumlogError, UnknownServerError, error_from_proto
 from quorumlog.v1 import errors_pb2
 
-#: Says which thing it is.
+#: Identifies a thing.
 Key = TypeVar("Key", bound=Hashable)
 
-#: Things that the message of a failure names.
+#: Limit of things that the message of a failure names.
 _MOST_NAMED = 20
 
 
 class ItemResult(Protocol):
-    """The outcome for one thing, as a node answers it."""
+    """A node's result for one thing."""
 
     @property
     def error(self) -> errors_pb2.Error:
         """Why it failed."""
 
     def HasField(self, field_name: Any, /) -> bool:  # protobuf's name
-        """Whether a field is set."""
+        """True if a field is set."""
 
 
-#: Asks a node for some of the changes.
+#: Sends some of the changes to a node.
 _Ask = Callable[[NodeConnection, list[Key]], Awaitable[Iterable[tuple[Key, ItemResult]]]]
 
 
 async def one_node(cluster: Cluster) -> NodeConnection:
-    """One node to ask for a change: of two asked at once, the second would find it done."""
+    """Returns one node for a change: of two nodes, the second would find it already made."""
     await cluster.ask_metadata([])
     return cluster.candidates()[0]
 
@@ -53,15 +53,15 @@ async def change_each(
     *,
     most: int,
 ) -> None:
-    """Asks for changes until each has succeeded or failed for good, in as many requests as it takes.
+    """Requests changes until each has succeeded or failed permanently, in as many requests as necessary.
 
     Arguments:
-        ask: asks a node for some of them.
-        done_already: whether a refusal means success where an earlier attempt had no answer: that attempt has done it.
-        most: of them in one request.
+        ask: sends some of them to a node.
+        done_already: True if a refusal means success when an earlier attempt had no response: that attempt took effect.
+        most: limit of changes in one request.
 
     Raises:
-        QuorumlogError: of the first that could not be done. The message says which ones failed; the others are done.
+        QuorumlogError: of the first that failed. The message names the failed ones; the others succeeded.
     """
     change = _ItemisedChange(cluster, keys, ask, done_already, most)
     failure: QuorumlogError | None = None
@@ -76,7 +76,7 @@ async def change_each(
 
 
 class _ItemisedChange(Generic[Key]):
-    """What has become of the things that are to be changed; see `change_each`."""
+    """State of the things to be changed; see `change_each`."""
 
     def __init__(
         self,
@@ -93,18 +93,18 @@ class _ItemisedChange(Generic[Key]):
         #: In the order of the call.
         self._pending = dict.fromkeys(keys)
         self._count = len(self._pending)
-        #: Those of which an attempt may have taken effect, for all that is known.
+        #: Things for which an attempt may have taken effect.
         self._unsure: set[Key] = set()
-        #: Those that failed for good.
+        #: Things that failed permanently.
         self._refused: dict[Key, QuorumlogError] = {}
 
     @property
     def first_refusal(self) -> QuorumlogError | None:
-        """Why the first thing that failed for good did so."""
+        """The error of the first thing that failed permanently."""
         return next(iter(self._refused.values()), None)
 
     def told(self, failure: QuorumlogError) -> QuorumlogError:
-        """What the caller is told: why one failed, and which ones did."""
+        """Returns the caller's error: the reason of one failure, and the names of all failed things."""
         failed = [*self._refused, *self._pending]
         if not self._unsure.isdisjoint(failed):
             failure = failure.as_indefinite()
@@ -119,10 +119,10 @@ class _ItemisedChange(Generic[Key]):
         return type(failure)(message, retriable=failure.retriable, definite=failure.definite)
 
     async def attempt(self) -> None:
-        """Asks for all that is pending. A request that fails does not keep the next one from being tried.
+        """Requests all pending changes. A request that fails does not prevent the next one.
 
         Raises:
-            QuorumlogError: of the first that is worth another attempt.
+            QuorumlogError: of the first that can be retried.
         """
         failures: list[QuorumlogError] = []
         node = await one_node(self._cluster)
@@ -134,7 +134,7 @@ class _ItemisedChange(Generic[Key]):
             raise failures[0]
 
     async def _attempt_part(self, node: NodeConnection, part: list[Key]) -> list[QuorumlogError]:
-        """Asks for what fits into one request; returns what some of it is worth another attempt for."""
+        """Requests changes that fit into one request; returns the errors that can be retried."""
         try:
             results = dict(await self._ask(node, part))
         except QuorumlogError as error:
@@ -157,7 +157,7 @@ class _ItemisedChange(Generic[Key]):
         return failures
 
     def _failed(self, keys: list[Key], error: QuorumlogError) -> list[QuorumlogError]:
-        """Notes what became of things that one error is about; returns it if one is worth another attempt."""
+        """Records the result of things with a common error; returns it if it can be retried."""
         if not error.definite:
             self._unsure.update(keys)
         if error.retriable:

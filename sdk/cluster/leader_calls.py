@@ -1,4 +1,4 @@
-"""Asks the leaders of several partitions at once, each for those that it leads."""
+"""Sends requests to the leaders of several partitions at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quorumlog.sdk.errors import STALE_LEADER_ERRORS, QuorumlogError, UnknownSer
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import admin_pb2, data_plane_pb2
 
-#: One partition's part of an answer.
+#: One partition's part of a response.
 Result = TypeVar("Result", data_plane_pb2.ListOffsetsResult, admin_pb2.DeleteRecordsResult)
 
 
@@ -23,14 +23,14 @@ async def ask_leaders(
     ask: Callable[[NodeConnection, list[TopicPartition]], Awaitable[Sequence[Result]]],
     take_result: Callable[[TopicPartition, Result], None],
 ) -> None:
-    """Asks every leader once for each of its partitions.
+    """Sends one request to every leader, for its partitions.
 
     Arguments:
-        ask: asks one node for some partitions; one result for each, in their order.
-        take_result: is given each result that is no error.
+        ask: sends a request for some partitions to one node; returns one result for each, in order.
+        take_result: called with each result that is not an error.
 
     Raises:
-        QuorumlogError: the first failure, a final one before others. Other partitions' results have been taken.
+        QuorumlogError: the first failure, permanent ones first. Other partitions' results have been taken.
     """
     by_node: dict[NodeConnection, list[TopicPartition]] = {}
     for tp in sorted(partitions):
@@ -41,7 +41,7 @@ async def ask_leaders(
         return_exceptions=True,
     )
     failures = [outcome for outcome in outcomes if outcome is not None]
-    # Also where no attempt of this call may follow: the next call would ask the same node, for ever.
+    # Also if this call makes no further attempt: otherwise the next call would contact the same node, indefinitely.
     if any(isinstance(failure, STALE_LEADER_ERRORS) for failure in failures):
         cluster.request_refresh()
     for failure in failures:

@@ -1,4 +1,5 @@
-"""Asks replicas whom they know as the leader of a silent one's partitions: they know before the controller does."""
+"""Asks replicas for the new leader of partitions whose leader is silent: they learn of it before the controller
+does."""
 
 from __future__ import annotations
 
@@ -17,10 +18,10 @@ _PROBE_TIMEOUT_S = 0.5
 
 
 class LeaderProbes:
-    """Questions to replicas, one to each node at a time.
+    """Requests to replicas, one to each node at a time.
 
     Arguments:
-        on_news: called when an answer named a new leader; it is in the cluster's metadata then.
+        on_news: called when a response named a new leader, which is in the cluster's metadata then.
     """
 
     def __init__(self, cluster: Cluster, on_news: Callable[[], None]) -> None:
@@ -29,7 +30,7 @@ class LeaderProbes:
         self._running: dict[int, asyncio.Task[None]] = {}
 
     def ask_about(self, silent: Iterable[TopicPartition]) -> None:
-        """Asks the replicas of partitions, other than their leaders."""
+        """Asks the replicas of partitions, except their leaders."""
         by_node: dict[int, list[TopicPartition]] = {}
         for tp in silent:
             view = self._cluster.metadata.partition(*tp)
@@ -43,12 +44,12 @@ class LeaderProbes:
                 self._running[node_id] = self._cluster.in_background(self._ask(node_id, node, partitions))
 
     async def _ask(self, node_id: int, node: NodeConnection, partitions: Sequence[TopicPartition]) -> None:
-        """Looks up offsets only to get an answer: a node that does not lead names the node that does."""
+        """Looks up offsets only to get a response: a node that does not lead names the leader."""
         try:
             for part in in_parts(partitions):
                 await self._ask_part(node_id, node, part)
         except QuorumlogError:
-            return  # It does not know either.
+            return  # It does not know the leader either.
         finally:
             del self._running[node_id]
 
@@ -69,6 +70,6 @@ class LeaderProbes:
             self._on_news()
 
     def close(self) -> None:
-        """Drops the questions under way."""
+        """Cancels requests in flight."""
         for task in list(self._running.values()):
             task.cancel()

@@ -1,10 +1,10 @@
-"""What a client knows of the cluster: immutable views, merged so that older news never replaces newer.
+"""A client's metadata of the cluster: immutable views, merged so that older state never replaces newer state.
 
-Nodes answer from images of different ages, and a node that was away or is cut off answers, too. What is newer is
-therefore never decided by who was asked last, but by the order of the metadata log: of two topics of one name the one
-with the higher Raft groups was created later; of two answers the one from the image of the higher index is newer; of
-two addresses of one node the one of the higher registration; of two leaders of a partition the one of the higher epoch,
-which may be known before any image shows it.
+Nodes answer from images of different ages, and a node that was down or is cut off answers too. So the order of the
+metadata log decides what is newer, not the order of responses: of two topics of one name the one with the higher Raft
+groups was created later; of two responses the one from the image of the higher index is newer; of two addresses of one
+node the one of the higher registration; of two leaders of a partition the one of the higher epoch, which may be known
+before any image shows it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from quorumlog.sdk.errors import QuorumlogError, UnknownTopicOrPartitionError, error_from_proto
 from quorumlog.v1 import data_plane_pb2
 
-#: Where a topic does not say.
+#: Default if a topic does not report it.
 DEFAULT_MAX_MESSAGE_BYTES = 1 << 20
-#: Names without a topic that are remembered; past this, those that were heard of first are forgotten.
+#: Limit of remembered names without a topic; beyond it the oldest are forgotten.
 MAX_ABSENT = 10_000
 
 
@@ -36,10 +36,10 @@ class TopicView:
 
     Arguments:
         partitions: by number.
-        compacted: of each key it keeps the last record, so every one needs a key.
-        max_message_bytes: the largest batch that it takes.
+        compacted: it keeps the last record of each key, so every record needs a key.
+        max_message_bytes: limit of a batch.
         first_group: the Raft group of its first partition: higher than that of any topic that was created before.
-        described_at: the index of the newest image that has described it; 0 where none said.
+        described_at: the index of the newest image that has described it; 0 if not reported.
     """
 
     name: str
@@ -53,29 +53,32 @@ class TopicView:
 
 @dataclass(slots=True)
 class MetadataCache:
-    """Brokers' addresses and topics' leaders, as heard from any nodes.
+    """Addresses of brokers and leaders of topics, from responses of any nodes.
 
-    A topic that is deleted stays in ``topics`` until it is forgotten: who still uses it is told by the nodes, which go
-    by its id.
+    A deleted topic stays in ``topics`` until it is forgotten: nodes reject further use of it by its id.
     """
 
     addresses: dict[int, str]
     topics: dict[str, TopicView]
-    #: Which cluster this is; empty until a node of one has answered.
+    #: Id of the cluster; empty until a node of a cluster has answered.
     cluster_id: str = ""
-    #: The registration that each address is of.
+    #: The registration of each address.
     _registrations: dict[int, int] = field(default_factory=dict)
-    #: Names that had no topic, each with the index of the newest image that said so.
+    #: Names without a topic, each with the index of the newest image that reported so.
     _absent: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def empty(cls) -> MetadataCache:
-        """Knows nothing."""
+        """Returns a cache without any metadata."""
         return cls({}, {})
 
     def merge(self, response: data_plane_pb2.MetadataResponse) -> dict[str, QuorumlogError]:
-        """Takes in an answer. Returns the error of each topic that could not be described, or that an answer from a
-        newer image has shown to be deleted."""
+        """Applies a response.
+
+        Returns:
+            The error of each topic that could not be described, or that a response from a newer image has shown to be
+            deleted.
+        """
         self._enter(response.cluster_id)
         for broker in response.brokers:
             self.learn_address(broker.node_id, broker.host, broker.port, broker.broker_epoch)
@@ -93,8 +96,10 @@ class MetadataCache:
         return errors
 
     def _enter(self, cluster_id: str) -> None:
-        """Another cluster has formed behind the addresses. Its log has its own order: nothing known compares with it,
-        and whatever it says replaces that."""
+        """Switches to another cluster that has formed behind the addresses.
+
+        Its log has its own order, so known state cannot be compared with it, and is replaced by whatever it reports.
+        """
         if cluster_id in ("", self.cluster_id):
             return
         self.cluster_id = cluster_id
@@ -110,7 +115,7 @@ class MetadataCache:
         self._absent[name] = index
 
     def forget(self, name: str) -> None:
-        """Drops what is known of a topic. Who asks for it again is not told of it by an older image than showed it."""
+        """Forgets a topic. Its next request is not answered from an older image than the last one that showed it."""
         view = self.topics.pop(name, None)
         if view is not None and view.described_at:
             self._note_absent(name, view.described_at)
@@ -118,36 +123,36 @@ class MetadataCache:
     def _describe(self, topic: data_plane_pb2.TopicMetadata, index: int) -> None:
         heard = _topic_view(topic, index)
         known = self.topics.get(topic.name)
-        # One that is restored from a backup has its id again, but other groups. Leader epochs begin anew with them.
+        # A topic restored from a backup has its former id, but other groups. Its leader epochs restart.
         told = known is not None and heard.first_group not in (0, known.first_group)
         if known is not None and (told or known.topic_id != heard.topic_id):
             if heard.first_group < known.first_group:
-                return  # The topic was created anew since: the answer is older.
+                return  # The topic was recreated since: the response is older.
             known = None
         self.topics[topic.name] = heard if known is None else _merged(known, heard)
 
     def learn_address(self, node_id: int, host: str, port: int, broker_epoch: int) -> None:
-        """Takes in where a node is reached, unless a later registration of it is known.
+        """Applies a node's address, unless a later registration is known.
 
         Arguments:
-            broker_epoch: of the registration; 0 where nobody said.
+            broker_epoch: of the registration; 0 if not reported.
         """
         if broker_epoch >= self._registrations.get(node_id, 0):
             self._registrations[node_id] = broker_epoch
             self.addresses[node_id] = f"{host}:{port}"
 
     def partition(self, topic: str, partition: int) -> PartitionView | None:
-        """What is known of a partition, if anything."""
+        """Returns the view of a partition, if it is known."""
         view = self.topics.get(topic)
         if view is None or partition >= len(view.partitions):
             return None
         return view.partitions[partition]
 
     def learn_leader(self, topic: str, topic_id: bytes, partition: int, leader: int, leader_epoch: int) -> bool:
-        """Takes in a hint from a node that does not lead; True if it was news.
+        """Applies a hint from a node that does not lead; returns True if it was new.
 
         Arguments:
-            topic_id: of the topic that the hint is about. Leader epochs of another one of its name do not compare.
+            topic_id: of the topic in the hint. Leader epochs of another topic of the same name cannot be compared.
         """
         view = self.topics.get(topic)
         if view is None or view.topic_id != topic_id or partition >= len(view.partitions) or leader < 0:
@@ -162,7 +167,7 @@ class MetadataCache:
 
 
 def new_leaders(before: TopicView | None, now: TopicView | None) -> list[PartitionView]:
-    """The partitions of a topic that another node leads than before."""
+    """Returns the partitions of a topic whose leader has changed."""
     if before is None or now is None or before.topic_id != now.topic_id or before.partitions == now.partitions:
         return []
     return [
@@ -184,10 +189,10 @@ def _topic_view(topic: data_plane_pb2.TopicMetadata, index: int) -> TopicView:
 
 
 def _merged(known: TopicView, heard: TopicView) -> TopicView:
-    """One topic, described twice. An index that was not told is taken for the newest."""
+    """Merges two descriptions of a topic. One without an index counts as the newest."""
     newer, older = (known, heard) if 0 < heard.described_at < known.described_at else (heard, known)
     partitions = [_newer(*both) for both in zip(newer.partitions, older.partitions, strict=False)]
-    # Topics never shrink: who has more partitions has heard of them.
+    # Topics never shrink: the description with more partitions is newer.
     partitions += newer.partitions[len(partitions) :] or older.partitions[len(partitions) :]
     return replace(
         newer, partitions=tuple(partitions), described_at=max(known.described_at, heard.described_at),
@@ -195,10 +200,9 @@ def _merged(known: TopicView, heard: TopicView) -> TopicView:
 
 
 def _newer(newer: PartitionView, older: PartitionView) -> PartitionView:
-    """One partition, as two images show it: what follows from the metadata is the newer one's. The leader is that of
-    the higher epoch."""
+    """Merges two views of a partition: metadata from the newer image, the leader from the higher epoch."""
     if newer.leader_epoch > older.leader_epoch:
         return newer
-    # One epoch has one leader; an image may show the epoch before it shows who.
+    # One epoch has one leader; an image may show the epoch before its leader.
     same = newer.leader_epoch == older.leader_epoch
     return newer if same and newer.leader >= 0 else replace(older, replicas=newer.replicas)

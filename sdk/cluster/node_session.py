@@ -1,4 +1,4 @@
-"""A client's session with one node: signed in when it is first needed, renewed in time, and begun anew after a loss."""
+"""A client's session with one node: authenticated on first use, renewed in time, and established again after a loss."""
 
 from __future__ import annotations
 
@@ -20,30 +20,31 @@ from quorumlog.v1 import sign_in_pb2, sign_in_pb2_grpc
 Reply = TypeVar("Reply")
 Metadata = tuple[tuple[str, str], ...]
 
-#: How long one call of a sign-in may take.
+#: Time limit of one call of an authentication.
 _CALL_S = 5.0
-#: A token is renewed after this part of its life; where that fails, tried again after this pause.
+#: A token is renewed after this part of its lifetime; if that fails, again after this pause.
 RENEWED_AFTER = 2 / 3
 _RENEWAL_PAUSE_S = 5.0
-#: A session of a token that nobody renews gets shorter at each renewal: this often at most.
+#: The session of a token that is not renewed gets shorter at each renewal: this is the shortest pause.
 _LEAST_PAUSE_S = 1.0
-#: Calls that find their session over sign in anew so often.
+#: Attempts of a call whose session has expired.
 _ATTEMPTS = 3
 
 
 def session_metadata(token: str) -> Metadata:
-    """What a call is sent with that belongs to a session."""
+    """Returns the metadata of a call in a session."""
     return (("authorization", f"Session {token}"),)
 
 
 def not_asked_for(identity: Identity, address: str) -> UnsupportedVersionError:
-    """The error where a node knows no sign-in of such a kind."""
+    """Returns the error for a node that does not support this kind of authentication."""
     if isinstance(identity, BearerIdentity):
         return UnsupportedVersionError(
-            f"{address} takes no tokens: give addresses of password_listen of nodes that do, or another sasl_mechanism"
+            f"{address} does not accept tokens: give addresses of password_listen of nodes that do, or another"
+            " sasl_mechanism"
         )
     return UnsupportedVersionError(
-        f"{address} asks for no password: give addresses of password_listen, or another security_protocol"
+        f"{address} does not accept passwords: give addresses of password_listen, or another security_protocol"
     )
 
 
@@ -52,7 +53,7 @@ class NodeSession:
 
     Arguments:
         channel: to the node.
-        identity: who signs in.
+        identity: for authentication.
         address: of the node, for messages.
     """
 
@@ -67,29 +68,29 @@ class NodeSession:
         self._renewing: asyncio.Task[None] | None = None
 
     async def metadata(self) -> Metadata:
-        """What a call is sent with.
+        """Returns the metadata for a call in the session; authenticates if necessary.
 
         Raises:
-            SaslAuthenticationFailedError: the user name or the password is wrong, or the token is not taken.
-            IllegalArgumentError: there is no token.
-            QuorumlogError: the node cannot be asked.
+            SaslAuthenticationFailedError: the user name or the password is wrong, or the token is not accepted.
+            IllegalArgumentError: no token is available.
+            QuorumlogError: the node cannot be reached.
         """
         if not self._token or self._runtime.monotonic_s() >= self._good_until_s:
             if self._signing_in is None or self._signing_in.done():
                 self._signing_in = asyncio.get_running_loop().create_task(self._sign_in(""))
                 self._signing_in.add_done_callback(_look_at_error)
-            # Shared: who gives up waiting must not end it for others.
+            # Shared: a caller that stops waiting must not cancel it for others.
             await asyncio.shield(self._signing_in)
         return session_metadata(self._token)
 
     def forget(self, metadata: Metadata) -> None:
-        """The node knows nothing of the session, such as after a restart."""
+        """Forgets a session that the node no longer has, such as after a restart."""
         if metadata == session_metadata(self._token):
             self._token = ""
 
     async def call(self, make: Callable[[Metadata], Awaitable[Reply]]) -> Reply:
-        """Makes a unary call in the session. One whose session is over has done nothing, and is made again in a new
-        one."""
+        """Makes a unary call in the session. If the session has expired, nothing was done, and the call is repeated in
+        a new one."""
         for attempt in range(1, _ATTEMPTS + 1):
             metadata = await self.metadata()
             try:
@@ -103,10 +104,10 @@ class NodeSession:
         raise AssertionError("the last attempt has returned or raised")
 
     async def _sign_in(self, token: str) -> None:
-        """Signs in.
+        """Authenticates.
 
         Arguments:
-            token: of the session that is to go on; empty: a new one.
+            token: of the session to renew; empty: a new one.
         """
         identity = self._identity
         try:
@@ -135,7 +136,7 @@ class NodeSession:
         return finished
 
     def _begin(self, given: sign_in_pb2.FinishScramResponse | sign_in_pb2.SignInByTokenResponse) -> None:
-        """From now on calls are made with the session that the node has given, and it is kept."""
+        """Starts using the session that the node has granted, and its renewal."""
         self._token = given.session_token
         self._good_until_s = self._runtime.monotonic_s() + given.lifetime_ms / 1_000
         if self._renewing is None or self._renewing.done():
@@ -143,7 +144,7 @@ class NodeSession:
             self._renewing.add_done_callback(_look_at_error)
 
     async def _keep(self) -> None:
-        """Renews the session for as long as it goes on: streams end with it."""
+        """Renews the session as long as it is valid: streams end with it."""
         pause_s = self._until_renewal_s()
         while self._token:
             await asyncio.sleep(pause_s)
@@ -154,8 +155,8 @@ class NodeSession:
                 await self._sign_in(self._token)
                 pause_s = self._until_renewal_s()
             except QuorumlogError as error:
-                # A token may be renewed yet, as long as there is the session of the one before. Else whoever calls next
-                # is told.
+                # A token may still be renewed as long as the previous session is valid. Otherwise the next call
+                # receives the error.
                 if not error.retriable and not isinstance(self._identity, BearerIdentity):
                     return
                 pause_s = min(_RENEWAL_PAUSE_S, left_s)
@@ -164,7 +165,7 @@ class NodeSession:
         return max(_LEAST_PAUSE_S, (self._good_until_s - self._runtime.monotonic_s()) * RENEWED_AFTER)
 
     def close(self) -> list[asyncio.Task[None]]:
-        """Ends what runs in the background; returns what runs on until it has ended."""
+        """Cancels background work; returns the tasks that run until it has ended."""
         running = [task for task in (self._signing_in, self._renewing) if task is not None and not task.done()]
         for task in running:
             task.cancel()
@@ -172,9 +173,9 @@ class NodeSession:
 
 
 class SessionChannel:
-    """A channel whose unary calls belong to a session: what stubs need of one.
+    """A channel whose unary calls belong to a session.
 
-    Streams are opened by whoever has them, with ``NodeSession.metadata``.
+    Streams are opened by their owners, with ``NodeSession.metadata``.
     """
 
     def __init__(self, channel: grpc.aio.Channel, session: NodeSession) -> None:
@@ -182,7 +183,7 @@ class SessionChannel:
         self._session = session
 
     def unary_unary(self, *arguments: Any, **options: Any) -> Callable[..., Awaitable[Any]]:
-        """A unary method; a call of it is awaited once."""
+        """Returns a unary method; each call of it is awaited once."""
         method = self._channel.unary_unary(*arguments, **options)
 
         async def call(request: Any, *, timeout: float | None = None) -> Any:
@@ -191,11 +192,11 @@ class SessionChannel:
         return call
 
     def stream_stream(self, *arguments: Any, **options: Any) -> Any:
-        """A method of streams, as it is."""
+        """Returns a streaming method of the channel."""
         return self._channel.stream_stream(*arguments, **options)
 
 
 def _look_at_error(task: asyncio.Task[None]) -> None:
-    """Whoever waits for it is told; where nobody does, asyncio would complain."""
+    """Retrieves the exception, which waiting callers receive; without one asyncio would warn about it."""
     if not task.cancelled():
         task.exception()

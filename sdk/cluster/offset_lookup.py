@@ -1,4 +1,4 @@
-"""Finds where partitions begin, end, or pass a timestamp, at their leaders, following them around."""
+"""Looks up the first, end or timestamp offsets of partitions at their leaders, which are followed when they move."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from quorumlog.sdk.cluster.offset_search import FoundOffset, OffsetSearch, Reque
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2
 
-#: A silent leader must not use up all of the time: whether there is a new one is looked up between attempts.
+#: A silent leader must not use up all of the time: a new one is looked up between attempts.
 ATTEMPT_S = 2.0
 
 
 async def find_offsets(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], limit_s: float
 ) -> dict[TopicPartition, FoundOffset]:
-    """The offset of each partition at a timestamp in milliseconds, or at EARLIEST or LATEST.
+    """Returns the offset of each partition at a timestamp in milliseconds, or at EARLIEST or LATEST.
 
     Linearizable: the end reported includes every record acknowledged before the call.
 
     Raises:
-        InvalidPartitionsError: there is no such partition.
-        UnknownTopicOrPartitionError: there is no such topic.
+        InvalidPartitionsError: a partition does not exist.
+        UnknownTopicOrPartitionError: a topic does not exist.
         RequestTimedOutError: not all leaders answered within ``limit_s``.
     """
     await cluster.require_partitions(wanted, limit_s)

@@ -1,4 +1,4 @@
-"""What a search for offsets has found, and what to ask next; no I/O, so every client shares it.
+"""State of a search for offsets; no I/O, so every client shares it.
 
 Servers do not read payloads: for a timestamp set by producers they name the batch, and the record is found here.
 """
@@ -12,17 +12,17 @@ from quorumlog.sdk.errors import RequestTimedOutError
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2
 
-#: What ``timestamp_ms`` means beside a timestamp.
+#: Special values of ``timestamp_ms``.
 EARLIEST = -2
 LATEST = -1
 
 
 def extent(start: int, end: int) -> str:
-    """What a log has, for people.
+    """Returns a description of a log's offsets for messages.
 
     Arguments:
         start: its first offset.
-        end: the offset of its next record; below ``start`` where the node did not say.
+        end: the offset of its next record; below ``start`` if the node did not report it.
     """
     if end < start:
         return f"the log begins at {start}"
@@ -33,21 +33,21 @@ def lag(position: int, start: int, end: int) -> int:
     """Returns how many offsets a reader at ``position`` has left to read.
 
     Arguments:
-        start: the log's first offset. What was below it is gone, and no reader can catch up on it.
-        end: the offset of its next record. A position beyond it is newer than what is known of the log.
+        start: the log's first offset. Records below it are deleted, and no reader can catch up on them.
+        end: the offset of its next record. A position beyond it is newer than the known state of the log.
     """
     return max(0, end - max(position, start))
 
 
 class FoundOffset(NamedTuple):
-    """An offset, -1 if there is none, with its record's timestamp for look-ups by time (else -1)."""
+    """An offset, or -1, with its record's timestamp for look-ups by time (otherwise -1)."""
 
     offset: int
     timestamp_ms: int
 
 
 class RequestedPartition(NamedTuple):
-    """A partition as requests name it: its topic's id, and the leader epoch that the client knows (-1: none)."""
+    """A partition in requests: its topic's id, and the client's leader epoch (-1: none)."""
 
     topic_id: bytes
     leader_epoch: int
@@ -73,7 +73,7 @@ class OffsetSearch:
     def questions(
         self, partitions: Iterable[tuple[TopicPartition, RequestedPartition]], timeout_ms: int
     ) -> data_plane_pb2.ListOffsetsRequest:
-        """What to ask a node next about partitions that it leads."""
+        """Returns the next request to a node for partitions that it leads."""
         request = data_plane_pb2.ListOffsetsRequest(timeout_ms=timeout_ms, takes_kafka_batches=True)
         for tp, place in partitions:
             request.partitions.add(
@@ -87,11 +87,11 @@ class OffsetSearch:
         return request
 
     def take_answer(self, tp: TopicPartition, result: data_plane_pb2.ListOffsetsResult) -> None:
-        """Takes in what a leader has found.
+        """Applies a leader's result.
 
         Raises:
-            CorruptRecordError: the batch that it names is damaged. One whose records cannot be read is the result
-                itself: its reader decides whether to skip it.
+            CorruptRecordError: the batch that it names is damaged. A batch whose records cannot be decoded is itself
+                the result: its reader decides whether to skip it.
         """
         if result.unfinished:
             self._rule_out(tp, result.offset)
@@ -109,7 +109,7 @@ class OffsetSearch:
             place = rows.first_at_time(self._wanted[tp], result.offset)
             if place is not None:
                 self._set(tp, FoundOffset(*place))
-            else:  # The log begins behind the only such records of the batch.
+            else:  # The log begins after the only such records of the batch.
                 self._rule_out(tp, rows.header.last_offset + 1)
         else:
             self._set(tp, FoundOffset(result.offset, result.timestamp_ms))

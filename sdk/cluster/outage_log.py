@@ -1,4 +1,4 @@
-"""What a client says in the log while nodes do not serve it: that it still tries, why that fails, when it is over."""
+"""Log messages of a client while nodes do not serve it: the failure, its cause, and its end."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from quorumlog.sdk.errors import (
 )
 from quorumlog.sdk.types import TopicPartition
 
-#: A change of leader takes less; what lasts longer, an application's owner wants to know of.
+#: A change of leader is shorter; a longer outage concerns an application's owner.
 QUIET_S = 5.0
 #: The pause between two lines.
 REPEATED_AFTER_S = 30.0
 
-#: What to say instead of an error that reports the state of client and node: its numbers help nobody who operates them.
+#: Texts for errors that report internal state of client and node, whose numbers do not help operators.
 _REASONS: tuple[tuple[tuple[type[QuorumlogError], ...], str], ...] = (
     (
         (OutOfOrderSequenceNumberError,),
@@ -42,15 +42,15 @@ _log = logging.getLogger("quorumlog.sdk")
 
 
 def _reason(error: QuorumlogError) -> str:
-    """Returns why something fails, in words that the owner of an application can act on."""
+    """Returns the reason of a failure, in words that the owner of an application can act on."""
     return next((reason for kinds, reason in _REASONS if isinstance(error, kinds)), error.message)
 
 
 class Outage:
-    """One thing that a client tries again and again.
+    """An operation that a client retries.
 
     Arguments:
-        doing: what, such as ``reaching the coordinator of consumer group billing``.
+        doing: its name, such as ``reaching the coordinator of consumer group billing``.
     """
 
     def __init__(self, doing: str) -> None:
@@ -59,7 +59,7 @@ class Outage:
         self._next_s: float | None = None
 
     def failed(self, error: QuorumlogError, now: float) -> None:
-        """It has failed, and will be tried again."""
+        """Records a failure that will be retried."""
         if self._since_s is None:
             self._since_s = now
         if now - self._since_s < QUIET_S or (self._next_s is not None and now < self._next_s):
@@ -68,31 +68,31 @@ class Outage:
         _log.warning("%s has failed for %d s; still trying: %s", self._doing, now - self._since_s, _reason(error))
 
     def succeeded(self, now: float) -> None:
-        """It works."""
+        """Records a success, which ends the outage."""
         if self._since_s is not None and self._next_s is not None:
             _log.warning("%s works again, after %d s", self._doing, now - self._since_s)
         self._since_s = self._next_s = None
 
 
 class OutageLog:
-    """The partitions that have failed since they were served last: one line for all of them, and seldom.
+    """The partitions that have failed since they were served last: one log line for all of them, at intervals.
 
     Arguments:
-        doing: what a client does with partitions, such as ``fetching from``.
+        doing: the operation on partitions, such as ``fetching from``.
     """
 
     def __init__(self, doing: str) -> None:
         self._doing = doing
-        #: When each began to fail, and when it failed last, in monotonic seconds.
+        #: Times of each partition's first and last failure, in monotonic seconds.
         self._failing: dict[TopicPartition, tuple[float, float]] = {}
         self._told: set[TopicPartition] = set()
         self._next_s = 0.0
 
     def failed(self, tp: TopicPartition, error: QuorumlogError, now: float) -> None:
-        """A partition could not be served, and will be tried again."""
+        """Records that a partition could not be served, and will be retried."""
         since, last = self._failing.get(tp, (now, now))
         if now - last > REPEATED_AFTER_S:
-            since = now  # What failed long ago was given up.
+            since = now  # An operation that failed long ago was given up.
         self._failing[tp] = (since, now)
         if now - since < QUIET_S or now < self._next_s:
             return
@@ -106,7 +106,7 @@ class OutageLog:
         )  # fmt: skip
 
     def served(self, tp: TopicPartition, now: float) -> None:
-        """A partition was served."""
+        """Records that a partition was served."""
         if not self._failing:
             return
         since, _ = self._failing.pop(tp, (now, now))

@@ -1,4 +1,4 @@
-"""A request names so many things at most. What a client asks for beyond that goes in several requests."""
+"""Splits requests that exceed the limit of items in one request."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def _no_text(item: object) -> int:
 def in_parts(
     items: Iterable[Item], most: int = MAX_ITEMS, text_bytes: Callable[[Item], int] = _no_text
 ) -> Iterator[list[Item]]:
-    """The items in their order, in lists that each fit into a request. Nothing for no items.
+    """Yields the items in order, in lists that each fit into a request. Yields nothing for no items.
 
     Arguments:
-        most: that one request of the kind takes.
-        text_bytes: what an item takes beyond a few dozen bytes. One request takes ``MAX_TEXT_BYTES``.
+        most: limit of items in one request.
+        text_bytes: size of an item beyond a few dozen bytes. One request has ``MAX_TEXT_BYTES`` at most.
     """
     part: list[Item] = []
     room = MAX_TEXT_BYTES

@@ -1,4 +1,4 @@
-"""Calls of which one serves all tasks that wait for the same answer."""
+"""Shares one call between all tasks that wait for the same answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _innermost(traceback: TracebackType | None) -> TracebackType | None:
 
 
 class SharedCalls:
-    """Calls that are under way, each with any number of tasks waiting for it. Lives on one event loop.
+    """Calls in progress, each with any number of waiting tasks, on one event loop.
 
     Only for answers that may be as old as the call: a linearizable look-up must not join one that began earlier.
 
@@ -33,11 +33,11 @@ class SharedCalls:
         self._closed = False
 
     def close(self) -> None:
-        """The client is closing: calls that are cancelled from now on fail with ClientClosedError."""
+        """Makes calls that are cancelled from now on fail with ClientClosedError."""
         self._closed = True
 
     def begin(self, key: Hashable, call: Callable[[], Coroutine[Any, Any, Answer]]) -> asyncio.Task[Answer]:
-        """Returns the call with this key that is under way, or starts ``call``."""
+        """Returns the call in progress with this key, or starts ``call``."""
         task = self._running.get(key)
         if task is None or task.done():
             task = self._running[key] = self._in_background(call())
@@ -54,7 +54,7 @@ class SharedCalls:
         """Waits for a call. Tasks that began to wait earlier continue earlier.
 
         Raises:
-            ClientClosedError: the client was closed while the call was under way.
+            ClientClosedError: the client was closed during the call.
             QuorumlogError: the call failed.
         """
         try:
@@ -66,10 +66,10 @@ class SharedCalls:
                 raise ClientClosedError("the client is closed") from None
             raise
         except QuorumlogError as error:
-            # Of the way through the shared call, the caller's traceback has the place of the failure alone.
+            # The caller's traceback shows only the place of the failure, not the frames of the shared call.
             error.__traceback__ = _innermost(error.__traceback__)
             raise
 
     async def share(self, key: Hashable, call: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
-        """Waits for the call with this key that is under way, or for ``call``; see :meth:`join`."""
+        """Waits for the call in progress with this key, or for ``call``; see :meth:`join`."""
         return await self.join(self.begin(key, call))

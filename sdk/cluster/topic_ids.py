@@ -1,7 +1,7 @@
-"""Which topics names mean: looked up once, before a change is asked for the first time.
+"""Resolves names to topic ids once, before a change is requested for the first time.
 
-A change that is asked for again, because its answer was lost, then carries the same ids. By name it could hit another
-topic, which somebody has created under the name meanwhile.
+A change that is repeated because its response was lost then carries the same ids. By name it could affect another topic
+that was created under the name in the meantime.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.errors import UnknownTopicOrPartitionError, error_from_proto
 from quorumlog.v1 import data_plane_pb2
 
-#: Tells a node that there was no topic of a name: no topic has this id.
+#: Reports to a node that no topic had the name: no topic has this id.
 NO_TOPIC_ID = bytes(16)
 
 
 async def topic_ids_of(cluster: Cluster, names: Iterable[str], limit_s: float) -> dict[str, bytes]:
-    """The ids that topics have now, as the controller knows them; ``NO_TOPIC_ID`` where there is none.
+    """Returns the present ids of topics from the controller; ``NO_TOPIC_ID`` if a topic does not exist.
 
     Raises:
-        QuorumlogError: nobody could tell within ``limit_s``.
+        QuorumlogError: no answer within ``limit_s``.
     """
     wanted = sorted(set(names))
     if not wanted:
@@ -38,11 +38,11 @@ async def topic_ids_of(cluster: Cluster, names: Iterable[str], limit_s: float) -
 
 
 async def require_topic_ids(cluster: Cluster, names: Iterable[str], limit_s: float) -> dict[str, bytes]:
-    """The ids that topics have now, as the controller knows them.
+    """Returns the present ids of topics from the controller.
 
     Raises:
-        UnknownTopicOrPartitionError: there is no such topic.
-        QuorumlogError: nobody could tell within ``limit_s``.
+        UnknownTopicOrPartitionError: a topic does not exist.
+        QuorumlogError: no answer within ``limit_s``.
     """
     ids = await topic_ids_of(cluster, names, limit_s)
     for name, topic_id in ids.items():

@@ -1,21 +1,21 @@
-"""The consumer: fetches, keeps positions, and takes its part in a consumer group.
+"""The consumer: fetches records, keeps positions, and takes part in a consumer group.
 
 May import: `sdk` itself, `runtime`, `records`, `cluster`.
 
-- ``consumer``, ``async_consumer``: what users call, from threads and from asyncio.
-- ``config``: what a consumer can be told, with Kafka's names and defaults.
-- ``core``: what the two share: everything but how their callers wait.
-- ``assignment``: the partitions that are read: the position in each, and what was fetched ahead.
-- ``positions``: where to begin in a partition without a usable position.
-- ``fetcher``: fetches ahead of the application, within a bound of bytes.
-- ``fetch_session``: a session with one node, so that requests say only what has changed.
-- ``iteration``: records one by one out of what a poll brought.
-- ``subscription``: which topics are read, and who is told when the consumer group moves partitions.
-- ``group_consumer``: the consumer's part in its group: reading follows what the group gives it.
-- ``group_session``: keeps the membership alive with heartbeats, whatever the application does.
+- ``consumer``, ``async_consumer``: the public clients, for threads and for asyncio.
+- ``config``: options of a consumer, with Kafka's names and defaults.
+- ``core``: the part that both clients share.
+- ``assignment``: the assigned partitions: the position in each, and the records fetched ahead.
+- ``positions``: looks up the start of partitions without a usable position.
+- ``fetcher``: fetches ahead of the application, within a limit in bytes.
+- ``fetch_session``: a session with one node, so that requests contain only changes.
+- ``iteration``: single records of the last poll.
+- ``subscription``: subscribed topics, and the listener for rebalances of the group.
+- ``group_consumer``: a consumer's part in its group: assignment, rebalances and commits.
+- ``group_session``: sends heartbeats in the background.
 - ``group_membership``: the membership as a state machine without I/O (KIP-848).
-- ``commits``: commits the group's offsets and reads them.
-- ``commit_future``: what a caller holds of a commit on its way.
+- ``commits``: commits and fetches the group's offsets.
+- ``commit_future``: a handle for the outcome of a commit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Consumer"]
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded when first used: whoever needs only the options must not wait for all of the client.
+    # Loaded on first use: a caller that needs only the options must not wait for the whole client.
     if name == "Consumer":
         from quorumlog.sdk.consumer.consumer import Consumer
 

@@ -1,10 +1,10 @@
-"""The partitions that a consumer reads: where it is in each, and what has been fetched ahead.
+"""The partitions that a consumer reads: the position in each, and the records fetched ahead.
 
-Shared by the thread that polls and the loop that fetches, under one lock. A seek makes a new *generation* of a
-partition's state: what was asked for before it is dropped when it arrives.
+Shared by the thread that polls and the loop that fetches, under one lock. A seek starts a new *generation* of a
+partition's state: data that was requested before it is dropped on arrival.
 
-A signal handler may raise in the thread that polls between any two instructions. So whatever that thread changes here,
-it changes by :meth:`Assignment.change`: completely, or not at all. Rows that were taken out stay in
+A signal handler may raise in the thread that polls between any two instructions. So every change by that thread uses
+:meth:`Assignment.change`, which applies it completely or not at all. Rows that were taken stay in
 :attr:`Assignment.handed` until the last instruction of the poll that returns them.
 """
 
@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 
 
 class Start(NamedTuple):
-    """Where a partition of a group begins: at a committed offset, or where ``reset`` says."""
+    """Start of a group's partition: a committed offset, or a reset according to ``reset``."""
 
     reset: str
     offset: int | None = None
@@ -40,8 +40,7 @@ class ReadOffsets(dict[TopicPartition, OffsetAndMetadata]):
     """Offsets to commit, by partition.
 
     Attributes:
-        topic_ids: of the topic that each offset counts in, where that is known. When the offset is committed, the name
-            may belong to another topic.
+        topic_ids: topic id for each offset, if known. By the time of the commit, the name may belong to another topic.
     """
 
     def __init__(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> None:
@@ -49,7 +48,7 @@ class ReadOffsets(dict[TopicPartition, OffsetAndMetadata]):
         self.topic_ids: dict[TopicPartition, bytes] = {}
 
     def of(self, partitions: Iterable[TopicPartition]) -> ReadOffsets:
-        """Those of some partitions."""
+        """Returns the offsets of some partitions."""
         some = ReadOffsets({tp: self[tp] for tp in partitions if tp in self})
         some.topic_ids = self.topic_ids
         return some
@@ -58,28 +57,28 @@ class ReadOffsets(dict[TopicPartition, OffsetAndMetadata]):
 class PartitionState:
     """One assigned partition.
 
-    Invariant: what is queued begins at ``position`` and ends before ``fetch_offset``, without gaps but those that
-    compaction has made.
+    Invariant: queued rows start at ``position`` and end before ``fetch_offset``, without gaps except those from
+    compaction.
 
     Attributes:
-        position: the next offset that a poll hands out; None until it has been looked up.
-        fetch_offset: the next offset to ask for; None until then too.
-        reset: where to look a missing position up: ``earliest``, ``latest`` or ``none``.
-        generation: counts seeks, and whatever else makes what is on its way useless.
-        error: what the next poll raises.
+        position: the next offset that a poll returns; None until it has been looked up.
+        fetch_offset: the next offset to request; None until then too.
+        reset: how to look up a missing position: ``earliest``, ``latest`` or ``none``.
+        generation: number of seeks and other events that make data in flight useless.
+        error: raised by the next poll.
         session: the fetch session that reads this partition, if any.
-        topic_id: of the topic that the position counts in; None until it is known.
-        given_topic_id: of the topic whose records the application was given last; None if of none since it sought.
-        resetting: a position look-up is under way.
-        retry_at_s: do not ask before this time, after a failure.
-        failures: failed fetches in a row.
-        read_epoch: the leader epoch of the last record before the position; -1 when unknown.
-        committed: the offset that the group has committed, as far as this consumer knows; -1 when unknown.
-        said_done: the application has asked to commit this offset, since it came here; -1 otherwise.
-        log_start: the log's first offset as of the last answer to a fetch.
+        topic_id: of the topic that the position refers to; None until known.
+        given_topic_id: of the topic whose records were returned last; None if none since the last seek.
+        resetting: a position look-up is in progress.
+        retry_at_s: time before which no request is sent, after a failure.
+        failures: number of consecutive failed fetches.
+        read_epoch: the leader epoch of the last record before the position; -1 if unknown.
+        committed: the group's committed offset as far as this consumer knows; -1 if unknown.
+        said_done: the offset that the application has committed since the last seek; -1 otherwise.
+        log_start: the log's first offset in the last fetch response.
         unproven: the position was committed, and the log has not yet been seen to reach it.
-        pinned: read on behalf of a group, which says what becomes of it if the topic is deleted and made anew.
-        revoked: the group has taken it away: nothing more is handed out, until it is released.
+        pinned: read for a group, which decides what happens if the topic is recreated.
+        revoked: the group has revoked it: no records are returned, until it is released.
     """
 
     __slots__ = ("committed", "error", "failing_since_s", "failures", "fetch_offset", "generation", "given_topic_id",
@@ -107,7 +106,7 @@ class PartitionState:
         self.high_watermark = -1
         self.log_start = 0
         self.leader_epoch = -1
-        #: When something last came for it, counted in answers of the whole consumer.
+        #: Sequence number of its last response with records, over the whole consumer.
         self.served = 0
         self.read_epoch = -1
         self.committed = -1
@@ -118,7 +117,7 @@ class PartitionState:
 
     @classmethod
     def at(cls, tp: TopicPartition, topic_id: bytes, start: Start) -> PartitionState:
-        """A partition of a group, at its starting point."""
+        """Returns the state of a group's partition at its start."""
         state = cls(tp, start.reset)
         state.topic_id = topic_id
         state.position = state.fetch_offset = start.offset
@@ -129,26 +128,27 @@ class PartitionState:
         return state
 
     def lag(self) -> int | None:
-        """Returns how many offsets polls have not returned yet, as far as the last answer says; None if unknown."""
+        """Returns the number of offsets that polls have not returned yet, by the last response; None if unknown."""
         if self.position is None or self.high_watermark < 0:
             return None
-        # What was fetched ahead is handed out although the log has lost it since.
+        # Rows fetched ahead are returned although the log has deleted them since.
         start = self.position if self.queued else self.log_start
         return lag(self.position, start, self.high_watermark)
 
     def revoke(self) -> None:
-        """Hands nothing more out; what was fetched ahead is dropped."""
+        """Stops returning records; rows fetched ahead are dropped."""
         self.revoked = True
         self.generation += 1
         self.fetch_offset = self.position
         self.queued.clear()
         self.queued_bytes = 0
         self.session = None
-        # A look-up under way is for the generation before, and ends without a word: given back, it begins anew.
+        # A look-up in progress is for the previous generation and has no effect; if the partition is returned, a new
+        # one starts.
         self.resetting = False
 
     def move(self, offset: int | None, reset: str) -> None:
-        """Starts over at an offset, or at one to be looked up."""
+        """Restarts at an offset, or at one to be looked up."""
         self.generation += 1
         self.position = self.fetch_offset = offset
         self.reset = reset
@@ -165,7 +165,7 @@ class PartitionState:
 
 
 class _Saved:
-    """What a change began with, to be restored if it is interrupted."""
+    """The state before a change, restored if the change is interrupted."""
 
     def __init__(self, assignment: Assignment, states: Iterable[PartitionState]) -> None:
         self._whole = _whole_of(assignment)
@@ -178,7 +178,7 @@ class _Saved:
         self._states.append((state, _values_of(state), state.queued.copy()))
 
     def restore(self, assignment: Assignment) -> None:
-        """Undoes what has been done. An interrupted call can be repeated."""
+        """Undoes the change. An interrupted call can be repeated."""
         for name, value in zip(_WHOLE, self._whole, strict=True):
             setattr(assignment, name, value)
         for state, values, queued in self._states:
@@ -193,7 +193,7 @@ _values_of = attrgetter(*PartitionState.__slots__)
 
 
 class _LoopLock:
-    """The assignment's lock for the event loop, whose thread no signal handler interrupts."""
+    """The assignment's lock for the event loop, whose thread is never interrupted by a signal handler."""
 
     def __init__(self, mutex: threading.RLock, roll_back: Callable[[], None]) -> None:
         self._mutex = mutex
@@ -213,7 +213,7 @@ class Assignment:
     """All assigned partitions.
 
     Arguments:
-        partition_limit_bytes: a partition with this much queued is not fetched for.
+        partition_limit_bytes: a partition with this many queued bytes is not fetched.
         clock: monotonic seconds.
     """
 
@@ -221,7 +221,7 @@ class Assignment:
         self.clock = clock
         self._mutex = threading.RLock()
         self.lock = _LoopLock(self._mutex, self._roll_back)
-        #: Whether this thread is in the middle of a change, and a signal handler or the like calls again.
+        #: True if this thread is inside a change and calls again, for example from a signal handler.
         self.is_entered = held_by_caller(self._mutex)
         self._saved: _Saved | None = None
         self.states: dict[TopicPartition, PartitionState] = {}
@@ -229,24 +229,25 @@ class Assignment:
         self._listeners: list[Callable[[], None]] = []
         self._turn = 0
         self._error_was_said = False
-        #: Bytes that were handed out, ever. Those of a batch count when all of it was.
+        #: Total of returned bytes. Those of a batch count when all of it was returned.
         self.taken_bytes = 0
-        #: By :attr:`clock`: from then on nothing is handed out, because the group may have given it to others.
+        #: Time by :attr:`clock` after which no records are returned, because the group may have reassigned the
+        #: partitions.
         self.valid_until_s = float("inf")
-        #: Where the partitions were before what was handed out last.
+        #: Positions before the rows that were returned last.
         self.before_last: dict[TopicPartition, int] = {}
         #: The unreadable batches that positions were moved past by the last ``take_fetched``.
         self.skipped: list[UnreadableBatchError] = []
-        #: Rows that were taken out, in order, and that the application may not have been given.
+        #: Rows that were taken, in order, and that the application may not have received.
         self.handed: tuple[FetchedRows, ...] = ()
-        #: The fetcher has to look at what was changed, and has not been woken.
+        #: A change needs the attention of the fetcher, which has not been woken.
         self.unannounced = False
 
     def change(self, work: Callable[[_Saved], Result], states: Iterable[PartitionState] = ()) -> Result:
-        """Changes something on a caller's thread, under the lock. When it is interrupted, nothing has changed.
+        """Applies a change on a caller's thread, under the lock. If it is interrupted, nothing has changed.
 
         Arguments:
-            work: makes the change. Before it changes a partition that is not among ``states`` it saves it.
+            work: makes the change. It saves partitions that are not among ``states`` before it changes them.
 
         Raises:
             IllegalStateError: a signal handler has interrupted another change on this thread.
@@ -281,7 +282,7 @@ class Assignment:
         self.add(wanted, reset)
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
-        """Takes partitions out of the assignment."""
+        """Removes partitions from the assignment."""
         with self.lock:
             for tp in partitions:
                 if tp in self.states:
@@ -289,7 +290,7 @@ class Assignment:
                     state.move(None, state.reset)
 
     def place(self, states: Mapping[TopicPartition, PartitionState]) -> None:
-        """Adds partitions with all that is known of them; those that are assigned keep what they have."""
+        """Adds partitions with their state; those already assigned keep theirs."""
         with self.lock:
             for tp, state in states.items():
                 self.states.setdefault(tp, state)
@@ -301,7 +302,7 @@ class Assignment:
                 self.states.setdefault(tp, PartitionState(tp, reset))
 
     def state(self, tp: TopicPartition) -> PartitionState:
-        """The state of an assigned partition.
+        """Returns the state of an assigned partition.
 
         Raises:
             IllegalStateError: it is not assigned.
@@ -312,14 +313,14 @@ class Assignment:
         return found
 
     def take_fetched(self, max_records: int) -> tuple[list[FetchedRows], bool]:
-        """Takes out fetched rows, partition by partition in turn, and moves positions past them.
+        """Takes fetched rows, partition by partition in turn, and moves positions past them.
 
         Returns:
-            the rows, and whether a partition may be fetched for that was full before.
+            the rows, and True if a partition that was full may be fetched again.
 
         Raises:
-            QuorumlogError: of a failed partition with nothing more to take. Said once; then it is tried again, and what
-                others have is handed out before the next error.
+            QuorumlogError: from a failed partition without further rows. Raised once; then the partition is tried
+                again, and records of others are returned before the next error.
         """
         error, drained = self.change(lambda saved: self._take(saved, max_records))
         if error is not None:
@@ -331,7 +332,7 @@ class Assignment:
         if self.clock() >= self.valid_until_s:
             return None, False
         states = [state for state in self.states.values() if not state.revoked]
-        # One that fails again and again must not keep the records of all others permanently.
+        # A partition that fails repeatedly must not block the records of all others permanently.
         others_first = self._error_was_said and self.has_records()
         self._error_was_said = False
         for state in states:
@@ -353,7 +354,7 @@ class Assignment:
             while left and state.queued:
                 if state.queued[0].skipped is not None:
                     if taken and taken[-1].tp == state.tp:
-                        break  # For the next call: rows can be given back only while the position is their end.
+                        break  # Left for the next call: rows can be given back only while the position is at their end.
                     self._pass_skipped(state)
                     continue
                 rows = self._take_next(state, left)
@@ -367,7 +368,7 @@ class Assignment:
         return None, drained
 
     def _take_next(self, state: PartitionState, most: int) -> FetchedRows:
-        """Takes the next rows of a partition that has some, ``most`` at most, and moves its position."""
+        """Takes the next rows of a non-empty partition, ``most`` at most, and moves its position."""
         rows = state.queued.popleft()
         if rows.columns.num_rows > most:
             rows, rest = rows.split(most)
@@ -382,7 +383,7 @@ class Assignment:
         return rows
 
     def drop(self, part: FetchedRows) -> None:
-        """Lets go of handed rows that the application has been given completely, the first of them."""
+        """Removes the first of the handed rows, which the application has received completely."""
 
         def drop(saved: _Saved) -> None:
             if self.handed and self.handed[0] is part:
@@ -391,16 +392,16 @@ class Assignment:
         self.change(drop)
 
     def _pass_skipped(self, state: PartitionState) -> None:
-        """Moves the position past an unreadable batch at the head of the queue. Under the lock."""
+        """Moves the position past an unreadable batch at the head of the queue. The caller holds the lock."""
         part = state.queued.popleft()
         assert part.skipped is not None and part.offset >= (state.position or 0)
         state.position, state.read_epoch = part.offset, part.leader_epoch
         self.skipped.append(part.skipped)
 
     def give_back(self, parts: Sequence[FetchedRows]) -> None:
-        """Queues rows again that were taken out last, in their order; the positions are before them again.
+        """Queues the rows again that were taken last, in order, and moves positions back before them.
 
-        What else was handed has been given to the application.
+        All other handed rows count as received by the application.
         """
         if parts or self.handed:
             self.change(lambda saved: self._give_back(saved, parts))
@@ -413,7 +414,7 @@ class Assignment:
         for part in reversed(parts):
             state = self.states.get(part.tp)
             if state is None or state.position != behind[part.tp]:
-                continue  # The log has been cut off under it, and its position was reset.
+                continue  # The log was truncated below it, and its position was reset.
             state.queued.appendleft(part)
             state.queued_bytes += part.size_bytes
             state.position = behind[part.tp] = part.offset
@@ -421,21 +422,21 @@ class Assignment:
         self.handed = ()
 
     def read(self, look: Callable[[], Result]) -> Result:
-        """Looks at several partitions on a caller's thread, at one moment."""
+        """Reads several partitions on a caller's thread, at one moment."""
         return self.change(lambda saved: look())
 
     def queued_bytes(self) -> int:
-        """Bytes fetched ahead, over all partitions."""
+        """Returns the bytes fetched ahead, over all partitions."""
         return sum(state.queued_bytes for state in self.states.values())
 
     def has_records(self) -> bool:
-        """Whether a poll would return something."""
+        """True if a poll would return records."""
         return any(state.queued and not (state.paused or state.revoked) for state in self.states.values())
 
     def release_paused(self) -> bool:
-        """Makes room where only paused partitions hold what was fetched ahead: they fetch it again once resumed.
+        """Frees memory if only paused partitions hold rows: they are fetched again once resumed.
 
-        Under the lock. Returns whether there was any.
+        The caller holds the lock. Returns True if anything was freed.
         """
         if self.has_records():
             return False
@@ -448,10 +449,10 @@ class Assignment:
         return bool(holding)
 
     def listen(self, callback: Callable[[], None]) -> None:
-        """Calls ``callback`` on the loop's thread whenever something has been queued, has failed or has moved."""
+        """Calls ``callback`` on the loop's thread whenever rows were queued, or a partition has failed or moved."""
         self._listeners.append(callback)
 
     def notify(self) -> None:
-        """Tells the listeners. Not under the lock."""
+        """Calls the listeners. Not under the lock."""
         for listener in list(self._listeners):
             listener()

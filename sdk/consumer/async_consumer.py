@@ -36,20 +36,20 @@ from quorumlog.sdk.types import (
     TopicPartition,
 )
 
-#: ``poll_arrow`` takes what has been fetched ahead, which is bounded in bytes; this bounds it in rows too.
+#: ``poll_arrow`` returns all records fetched ahead, which are limited in bytes; this limits them in rows too.
 MAX_ARROW_ROWS = 10_000_000
-#: A poll that waits for longer looks up in between: clocks do not reach as far as ``float("inf")``.
+#: A longer poll checks in between: clocks cannot represent ``float("inf")``.
 LONGEST_WAIT_S = 3600.0
-#: How long the last commit may take when a consumer is closed.
+#: Time limit of the last commit when a consumer is closed.
 CLOSE_TIMEOUT_S = 5.0
 
 
 @shows_options(ConsumerConfig)
 class AsyncConsumer:
-    """Reads records, from asyncio. Options and methods as in :class:`quorumlog.sdk.Consumer`; for one event loop.
+    """Reads records, from asyncio. Options and methods as in :class:`quorumlog.sdk.Consumer`; use it on one event loop.
 
     Arguments:
-        runtime: where time, chance and channels come from, for a simulation.
+        runtime: source of time, randomness and channels, for simulations.
 
     Example::
 
@@ -67,7 +67,7 @@ class AsyncConsumer:
         close_when_dropped(self, self._core.fork, self._core.cluster.open_on, self._core.close)
 
     async def start(self) -> None:
-        """Connects, and looks up the topics' partitions or joins the group. Optional: the first poll does it too."""
+        """Connects, and looks up the topics' partitions or joins the group. Optional: otherwise the first poll does."""
         self._core.check_usable()
         if self._core.subscription is not None:
             await self._core.ensure_assigned()
@@ -78,12 +78,12 @@ class AsyncConsumer:
         pattern: str | re.Pattern[str] | None = None,
         listener: ConsumerRebalanceListener | None = None,
     ) -> None:
-        """Reads topics from now on; see :meth:`quorumlog.sdk.Consumer.subscribe`. Listeners may be coroutines."""
+        """Subscribes to topics; see :meth:`quorumlog.sdk.Consumer.subscribe`. Listener methods may be coroutines."""
         self._core.check_usable()
         await self._core.subscribe(checked_subscription(topics, pattern, listener))
 
     async def unsubscribe(self) -> None:
-        """Reads nothing any more, and leaves the group; see :meth:`quorumlog.sdk.Consumer.unsubscribe`."""
+        """Stops reading and leaves the group; see :meth:`quorumlog.sdk.Consumer.unsubscribe`."""
         self._core.check_usable()
         try:
             await self._give_up(self._core.consumed(), CLOSE_TIMEOUT_S)
@@ -91,7 +91,7 @@ class AsyncConsumer:
             await self._core.unsubscribe()
 
     def subscription(self) -> set[str]:
-        """The topics subscribed to; of a pattern, those of which this consumer has partitions now."""
+        """Returns the subscribed topics; with a pattern, the topics of which this consumer has partitions now."""
         self._core.check_usable()
         return self._core.subscribed_topics()
 
@@ -103,15 +103,15 @@ class AsyncConsumer:
     async def poll(
         self, timeout_ms: float = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Records by partition; see :meth:`quorumlog.sdk.Consumer.poll`."""
+        """Returns records by partition; see :meth:`quorumlog.sdk.Consumer.poll`."""
         self._core.iteration.give_back()
         limit = self._core.config.max_poll_records if max_records is None else max_records
         records = self._core.records(await self._take(timeout_ms, limit))
-        self._core.assignment.handed = ()  # Without an await in between: no cancellation comes after they were taken.
+        self._core.assignment.handed = ()  # No await in between: no cancellation can occur after they were taken.
         return records
 
     async def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> pa.Table:
-        """Records as a table; see :meth:`quorumlog.sdk.Consumer.poll_arrow`."""
+        """Returns records as a table; see :meth:`quorumlog.sdk.Consumer.poll_arrow`."""
         self._core.iteration.give_back()
         table = to_table(await self._take(timeout_ms, MAX_ARROW_ROWS if max_records is None else max_records))
         self._core.assignment.handed = ()
@@ -135,14 +135,15 @@ class AsyncConsumer:
                 left = deadline - core.clock()
                 if rows or left <= 0:
                     return rows
-                with suppress(TimeoutError):  # asyncio.wait_for would lose a cancellation that comes with the news.
+                # asyncio.wait_for would lose a cancellation that coincides with the event.
+                with suppress(TimeoutError):
                     async with asyncio.timeout(min(left, LONGEST_WAIT_S)):
                         await self._news.wait()
         finally:
             core.end_poll(poll)
 
     async def _settle(self) -> None:
-        """Does in the application's name what its group has changed."""
+        """Runs pending callbacks and rebalance steps in the application's task."""
         core = self._core
         core.call_back()
         if core.group is None or not core.group.pending:
@@ -164,7 +165,7 @@ class AsyncConsumer:
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        """The next record; waits for it, at most ``consumer_timeout_ms``."""
+        """Returns the next record; waits for it, ``consumer_timeout_ms`` at most."""
         core = self._core
         deadline = core.clock() + core.config.consumer_timeout_ms / 1000
         while True:
@@ -178,36 +179,36 @@ class AsyncConsumer:
             await self._take(min(left_ms, 60_000.0), core.config.max_poll_records)
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions being read."""
+        """Returns the partitions being read."""
         self._core.check_usable()
         return set(self._core.assignment.states)
 
     async def topics(self) -> set[str]:
-        """The names of all topics, internal ones left out."""
+        """Returns the names of all topics except internal ones."""
         self._core.check_usable()
         return await self._core.topic_names()
 
     async def partitions_for_topic(self, topic: str) -> set[int]:
-        """The partitions of a topic."""
+        """Returns the partition numbers of a topic."""
         return await self._core.partitions_for_topic(topic)
 
     async def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Continues a partition at an offset."""
+        """Sets the position of a partition to an offset."""
         await self._core.ensure_assigned()
         self._core.seek(partition, offset)
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Continues partitions, by default all, at their first record."""
+        """Sets the positions of partitions, by default all, to their first record."""
         await self._core.ensure_assigned()
         self._core.seek_to(partitions, "earliest")
 
     async def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Continues partitions, by default all, after their last record."""
+        """Sets the positions of partitions, by default all, to the current end of their logs."""
         await self._core.ensure_assigned()
         self._core.seek_to(partitions, "latest")
 
     async def position(self, partition: TopicPartition) -> int:
-        """The next offset that a poll returns."""
+        """Returns the offset of the next record that a poll returns; see :meth:`quorumlog.sdk.Consumer.position`."""
         await self._core.ensure_assigned()
         try:
             async with asyncio.timeout(self._core.config.request_timeout_ms / 1000):
@@ -222,40 +223,41 @@ class AsyncConsumer:
             raise position_timed_out(partition) from None
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """The high watermark as of the last fetch, None before the first: :meth:`end_offsets` asks anew."""
+        """Returns the high watermark from the last fetch, None before the first. :meth:`end_offsets` requests a new
+        one."""
         self._core.check_usable()
         return self._core.highwater(partition)
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset of each partition."""
+        """Returns the first offset of each partition."""
         return await self._core.offsets_at(partitions, EARLIEST)
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset after the last committed record of each partition; linearizable."""
+        """Returns the offset after the last committed record of each partition; linearizable."""
         return await self._core.offsets_at(partitions, LATEST)
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first offset at or after a timestamp in milliseconds, per partition; None past the last record."""
+        """Returns the first offset at or after a timestamp (ms), per partition; None after the last record."""
         return await self._core.offsets_for_times(timestamps)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Returns nothing from partitions until :meth:`resume`."""
+        """Stops returning records of partitions until :meth:`resume`."""
         self._core.check_usable()
         self._core.pause(partitions, True)
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Ends :meth:`pause`."""
+        """Reverses :meth:`pause`."""
         self._core.check_usable()
         self._core.pause(partitions, False)
 
     def paused(self) -> set[TopicPartition]:
-        """The partitions that are paused."""
+        """Returns the paused partitions."""
         return self._core.paused()
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
-        """Commits, by default all that polls have returned; see :meth:`quorumlog.sdk.Consumer.commit`."""
+        """Commits offsets, by default of all returned records; see :meth:`quorumlog.sdk.Consumer.commit`."""
         self._core.call_back()
         await self._core.commit(self._core.to_commit(offsets))
 
@@ -271,21 +273,21 @@ class AsyncConsumer:
         return committing
 
     async def committed(self, partition: TopicPartition, metadata: bool = False) -> OffsetAndMetadata | int | None:
-        """What the group has committed of a partition; see :meth:`quorumlog.sdk.Consumer.committed`."""
+        """Returns the group's committed offset of a partition; see :meth:`quorumlog.sdk.Consumer.committed`."""
         self._core.check_usable()
         return as_committed(await self._core.committed([partition]), metadata)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """The group, and who this consumer is in it; see :meth:`quorumlog.sdk.Consumer.group_metadata`."""
+        """Returns the group id and this consumer's membership; see :meth:`quorumlog.sdk.Consumer.group_metadata`."""
         self._core.check_usable()
         return self._core.group_metadata()
 
     def metrics(self) -> ClientFigures:
-        """What this consumer has counted, with the names of Kafka's clients: a dict of groups, each a dict of figures.
+        """Returns the consumer's metrics, named as in Kafka's clients: a dict of groups, each a dict of numbers.
 
-        ``consumer-fetch-manager-metrics`` is for all, with ``.TOPIC-PARTITION`` behind it for each partition.
-        Names that end in ``-total`` count from the beginning; ``-rate`` (per second), ``-avg`` and ``-max`` are of the
-        last 30 to 60 s. From any thread.
+        ``consumer-fetch-manager-metrics`` covers the consumer, ``consumer-fetch-manager-metrics.TOPIC-PARTITION`` each
+        partition. Names that end in ``-total`` count from the start; ``-rate`` (per second), ``-avg`` and ``-max``
+        cover the last 30 to 60 s. Can be called from any thread.
 
         Example::
 
@@ -294,7 +296,7 @@ class AsyncConsumer:
         return self._core.metrics()
 
     async def close(self, autocommit: bool = True, timeout: float | None = None) -> None:
-        """Closes; see :meth:`quorumlog.sdk.Consumer.close`. May be called twice."""
+        """Closes the consumer; see :meth:`quorumlog.sdk.Consumer.close`. May be called twice."""
         check_wait(timeout)
         if not self._core.closed:
             await self._close(self._core.consumed() if autocommit else ReadOffsets(), timeout)
@@ -307,7 +309,7 @@ class AsyncConsumer:
             await self._core.close()
 
     async def _give_up(self, done: ReadOffsets, limit_s: float) -> None:
-        """Commits what is done, and tells the listener that all partitions go."""
+        """Commits processed records, and notifies the listener that all partitions are revoked."""
         group = self._core.group
         if group is None:
             return
@@ -331,37 +333,37 @@ class AsyncConsumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._core.closed:  # What was handed out last is not done where it has raised: it is to be read again.
+        if not self._core.closed:  # Records whose processing has raised must be read again, so they are not committed.
             await self._close(self._core.consumed(but_the_last=error is not None), None)
 
 
 def check_poll_arguments(timeout_ms: float, max_records: int) -> None:
-    """Refuses what cannot be meant."""
+    """Raises `IllegalArgumentError` for an invalid timeout or number of records."""
     check_wait(timeout_ms, "timeout_ms", endless=False)
     check_count(max_records, "max_records")
 
 
 def checked_callback(callback: object) -> CommitCallback | None:
-    """Refuses what cannot be called."""
+    """Returns the callback, or raises `IllegalArgumentError` if it is not callable."""
     if callback is not None and not callable(callback):
         raise IllegalArgumentError(f"callback is {callback!r}: give a function of the offsets and an error or None")
     return callback
 
 
 def as_committed(found: Mapping[TopicPartition, OffsetAndMetadata], metadata: bool) -> OffsetAndMetadata | int | None:
-    """What has been found for one partition, in the form that was asked for."""
+    """Returns the committed offset of one partition in the requested form."""
     committed = next(iter(found.values()), None)
     return committed if metadata or committed is None else committed.offset
 
 
 def position_timed_out(partition: TopicPartition) -> RequestTimedOutError:
-    """The error of a position that could not be looked up in time."""
+    """Returns the error for a position that was not looked up in time."""
     return RequestTimedOutError(
         f"the position of {partition.topic}-{partition.partition} was not found in time", definite=True
     )
 
 
 def _look_at_error(task: asyncio.Future[None]) -> None:
-    """The callback, or the log, has said why a commit failed; asyncio would complain that nobody looked."""
+    """Retrieves the exception, which the callback or the log has reported; otherwise asyncio would warn about it."""
     if not task.cancelled():
         task.exception()

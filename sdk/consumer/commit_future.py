@@ -1,4 +1,4 @@
-"""What a consumer holds of a commit on its way."""
+"""A handle for the outcome of a commit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from quorumlog.sdk.runtime.completion import Completion
 
 
 class CommitFuture:
-    """A commit on its way. It goes on, whether somebody waits for it or not."""
+    """A handle for the outcome of a commit, which continues whether or not a caller waits for it."""
 
     __slots__ = ("_outcome",)
 
@@ -17,33 +17,39 @@ class CommitFuture:
         self._outcome = outcome
 
     def done(self) -> bool:
-        """True once it is stored, or has failed."""
+        """True once the offsets are stored, or the commit has failed."""
         return self._outcome.done
 
     def result(self, timeout: float | None = None) -> None:
         """Blocks until the offsets are stored.
 
         Arguments:
-            timeout: in seconds; None waits as long as the consumer tries (``request_timeout_ms``).
+            timeout: in seconds; None waits as long as the consumer retries (``request_timeout_ms``).
 
         Raises:
-            QuorumlogError: it failed.
-            RequestTimedOutError: ``timeout`` has passed; the consumer goes on trying.
+            QuorumlogError: the commit failed.
+            RequestTimedOutError: ``timeout`` has passed; the consumer continues to retry.
         """
         error = self.exception(timeout)
         if error is not None:
             raise error
 
     def exception(self, timeout: float | None = None) -> QuorumlogError | None:
-        """Blocks until the outcome is known; the error, or None on success."""
+        """Blocks until the outcome is known; returns the error, or None on success.
+
+        Raises:
+            RequestTimedOutError: ``timeout`` (seconds) has passed; the consumer continues to retry.
+        """
         if not self._outcome.wait(timeout):
-            raise RequestTimedOutError(f"the commit did not complete within {timeout} s; the consumer goes on trying")
+            raise RequestTimedOutError(
+                f"the commit did not complete within {timeout} s; the consumer continues to retry"
+            )
         return self._outcome.error
 
     def add_done_callback(self, callback: Callable[[CommitFuture], object]) -> None:
         """Calls ``callback(self)`` once the outcome is known, on the clients' background thread: do not block there.
 
-        What :meth:`Consumer.commit_async` is given is called on the application's own thread instead.
+        The callback of :meth:`Consumer.commit_async` is called on the application's own thread instead.
         """
         self._outcome.tell(callback, self)
 

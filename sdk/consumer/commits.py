@@ -1,4 +1,4 @@
-"""Commits a group's offsets and reads them, on behalf of one consumer."""
+"""Commits and fetches a group's offsets for one consumer."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from quorumlog.sdk.errors import (
 from quorumlog.sdk.types import OffsetAndMetadata
 from quorumlog.v1 import groups_pb2
 
-#: For this long a topic may be unknown before it does not exist.
+#: How long a topic may be unknown before it counts as missing.
 _UNKNOWN_TOPIC_S = 2.0
 _THROWN_OUT = (UnknownMemberIdError, FencedMemberEpochError, FencedInstanceIdError)
 
 
 class Committer(NamedTuple):
-    """Who commits: a member in its epoch; by default a consumer outside the group's assignment."""
+    """Identity for a commit: a member in its epoch; by default a consumer outside the group's assignment."""
 
     member_id: str = ""
     member_epoch: int = -1
 
 
 class Commits:
-    """A group's committed offsets as one consumer writes and reads them. Lives on the cluster's event loop.
+    """Writes and reads a group's committed offsets for one consumer, on the cluster's event loop.
 
-    Commits are sent one after the other, in the order of the calls: a later one is never overtaken by an earlier one.
+    Commits are sent one after the other, in the order of the calls: an earlier one never overwrites a later one.
     """
 
     def __init__(self, cluster: Cluster, coordinators: CoordinatorCache, group_id: str, limit_s: float) -> None:
@@ -49,7 +49,7 @@ class Commits:
         self._group_id = group_id
         self._limit_s = limit_s
         self._order = asyncio.Lock()
-        #: Of the last commit: the coordinator stores nothing of one that comes late, behind a later one.
+        #: Number of the last commit: the coordinator ignores a commit that arrives late, after a later one.
         self._number = 0
 
     async def commit(
@@ -57,14 +57,14 @@ class Commits:
         offsets: Mapping[GroupPartition, OffsetAndMetadata],
         committer: Callable[[Collection[GroupPartition]], Committer],
     ) -> None:
-        """Stores offsets; returns when they are.
+        """Stores offsets; returns when they are stored.
 
         Arguments:
-            committer: says before each attempt in whose name it is made; raises where it may be no more.
+            committer: returns the identity for each attempt; raises if the consumer may no longer commit.
 
         Raises:
-            CommitFailedError: the consumer does not have the partitions any more.
-            QuorumlogError: it failed, or took too long; other partitions than those it is about may be committed.
+            CommitFailedError: the consumer no longer has the partitions.
+            QuorumlogError: it failed, or took too long; a part of the offsets may be committed.
         """
         left = dict(offsets)
         uncertain = False
@@ -79,7 +79,8 @@ class Commits:
                     await self._attempt(left, committer, number)
                 except QuorumlogError as error:
                     uncertain |= not error.definite
-                    # One that was just created may not be known to the coordinator yet; after that it is deleted.
+                    # A topic that was just created may not be known to the coordinator yet; after that time it counts
+                    # as deleted.
                     late = asyncio.get_running_loop().time() - began_s > _UNKNOWN_TOPIC_S
                     if isinstance(error, UnknownTopicOrPartitionError) and late:
                         error.retriable = False
@@ -89,8 +90,8 @@ class Commits:
                 await self._cluster.retrying(attempt, self._limit_s, "the commit")
             except QuorumlogError as error:
                 failure: QuorumlogError = error
-                # An earlier attempt that nobody answered may have been carried out: a member that was stopped finds
-                # itself thrown out, and what it had asked for before stored.
+                # An earlier attempt without a response may have taken effect: a member that was suspended may find
+                # itself removed from the group, with its earlier offsets stored.
                 whole = not uncertain and len(left) == len(offsets)
                 if isinstance(error, (*_THROWN_OUT, StaleMemberEpochError)):
                     what = "nothing" if whole else "perhaps not all"
@@ -103,7 +104,7 @@ class Commits:
         committer: Callable[[Collection[GroupPartition]], Committer],
         number: int,
     ) -> None:
-        """Commits what is left, and takes out what has been stored."""
+        """Commits the remaining offsets, and removes those that were stored."""
         failures: list[QuorumlogError] = []
         for places in list(in_parts(left, text_bytes=lambda place: len(left[place].metadata.encode()))):
             failures += await self._attempt_part({place: left[place] for place in places}, left, committer, number)
@@ -117,7 +118,7 @@ class Commits:
         committer: Callable[[Collection[GroupPartition]], Committer],
         number: int,
     ) -> list[QuorumlogError]:
-        """Commits what fits into one request; returns what some of it was refused for."""
+        """Commits a part that fits into one request; returns the errors of refused partitions."""
         who = committer(part)
         request = groups_pb2.CommitOffsetsRequest(
             group_id=self._group_id,
@@ -141,7 +142,7 @@ class Commits:
         response = await self._coordinators.ask_once(self._group_id, call)
         places = list(part)
         if [(result.topic_id, result.partition) for result in response.results] != places:
-            raise UnknownServerError("the coordinator answered for other partitions than it was asked", retriable=True)
+            raise UnknownServerError("the coordinator answered for other partitions than requested", retriable=True)
         failures: list[QuorumlogError] = []
         for place, result in zip(places, response.results, strict=True):
             if result.HasField("error"):
@@ -151,9 +152,9 @@ class Commits:
         return failures
 
     async def fetch(self, partitions: Collection[GroupPartition]) -> dict[GroupPartition, OffsetAndMetadata]:
-        """What is committed of these partitions; those without a committed offset are left out.
+        """Returns the committed offsets of these partitions; those without one are left out.
 
-        Never older than the call: it includes what was committed before.
+        Never older than the call: it includes all offsets committed before.
         """
         committed: dict[GroupPartition, OffsetAndMetadata] = {}
         for part in in_parts(partitions):

@@ -1,4 +1,4 @@
-"""What a consumer can be told, with Kafka's names and defaults, checked before anything starts."""
+"""Validated options of a consumer, with Kafka's names and defaults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OnCorrupt = Literal["raise", "skip"]
 
 
 class ConsumerOptions(SecurityOptions, total=False):
-    """The keyword arguments of ``Consumer`` and ``AsyncConsumer``. :class:`~quorumlog.sdk.Consumer` explains them."""
+    """Keyword arguments of ``Consumer`` and ``AsyncConsumer``; :class:`~quorumlog.sdk.Consumer` documents them."""
 
     bootstrap_servers: str | Sequence[str]
     group_id: str | None
@@ -50,7 +50,11 @@ class ConsumerOptions(SecurityOptions, total=False):
 
 @dataclass(slots=True, frozen=True)
 class ConsumerConfig(ClientSecurity):
-    """:class:`ConsumerOptions` with defaults filled in, and checked."""
+    """Validated :class:`ConsumerOptions` with defaults.
+
+    Raises:
+        IllegalArgumentError: an option is invalid.
+    """
 
     bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP_SERVERS
     group_id: str | None = None

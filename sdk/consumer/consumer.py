@@ -47,24 +47,24 @@ from quorumlog.sdk.types import (
     TopicPartition,
 )
 
-#: How much longer than the loop a caller waits: the loop knows why something takes so long.
+#: How much longer a caller waits than the loop: the loop's error message has the cause of the delay.
 _GRACE_S = 0.5
-#: A call may wait for so many requests, such as a commit for those before it.
+#: Number of requests that a call may wait for, such as a commit for the commits before it.
 _CALLS_IN_A_ROW = 10
 
 
 @shows_options(ConsumerConfig)
 class Consumer:
-    """Reads records. To be used from one thread at a time.
+    """Reads records. Use it from one thread at a time.
 
-    Given topics it reads all of their partitions, those added later too; or :meth:`assign` says which. Only committed
-    records are returned, each partition's in order, without gaps or repetitions; changes of leader go unnoticed.
-    Records are fetched ahead by a background thread. Nothing is connected before the first use.
+    It reads all partitions of the given topics, including partitions added later, or those passed to :meth:`assign`.
+    Only committed records are returned, each partition's in order, without gaps or repetitions, also across leader
+    changes. Records are fetched ahead by a background thread. The consumer connects on first use.
 
-    With a ``group_id`` it shares the partitions with the other consumers of the group, and goes on where the group has
-    committed. Each partition has one reader at a time; when members come and go, partitions that stay are read on. What
-    has been handed out is committed once the application comes back for more (``enable_auto_commit``), so that what it
-    fails over is read again: by this consumer after a restart, or by another one.
+    With a ``group_id`` it shares the partitions with the other consumers of the group, and starts at the group's
+    committed offsets. Each partition has one reader at a time; during a rebalance the consumer continues to read the
+    partitions that it keeps. Returned records are committed when the application calls again (``enable_auto_commit``),
+    so that records whose processing failed are read again: by this consumer after a restart, or by another one.
 
     Example::
 
@@ -73,42 +73,44 @@ class Consumer:
                 print(record.offset, record.value)
 
     The options, with their defaults. Names in ``_ms`` are milliseconds, sizes are bytes.
-    :class:`~quorumlog.sdk.runtime.security.SecurityOptions` explains those for TLS and authentication.
+    :class:`~quorumlog.sdk.runtime.security.SecurityOptions` documents the options for TLS and authentication.
 
-    bootstrap_servers='127.0.0.1:19092': ``host:port``, several separated by commas or as a sequence; any node of the
-        cluster will do.
+    bootstrap_servers='127.0.0.1:19092': ``host:port``, several separated by commas or as a sequence; any nodes of the
+        cluster.
     group_id=None: the consumer group to join; None: a consumer without a group, which reads all partitions of its
         topics.
-    group_instance_id=None: a name that stays the same across restarts: makes a static member, whose partitions wait for
-        it for ``session_timeout_ms`` when it leaves. One process at a time may use the name.
+    group_instance_id=None: a name that is the same across restarts. It makes the consumer a static member, whose
+        partitions are reserved for ``session_timeout_ms`` when it leaves. One process at a time may use the name.
     client_rack=None: the rack of this process; the consumer prefers replicas in it.
-    group_assignor=None: ``"uniform"`` or ``"range"``: how this member wants partitions assigned; None: as the group
-        does.
+    group_assignor=None: ``"uniform"`` or ``"range"``: the assignor that this member prefers; None: the group's.
     session_timeout_ms=45000: the group removes a member after this time without a heartbeat, and assigns its partitions
         to others.
     heartbeat_interval_ms=3000: the longest time between heartbeats, which a background thread sends; at least three
         must fit into ``session_timeout_ms``.
-    max_poll_interval_ms=300000: a consumer that is not polled for this time leaves its group, and joins again at the
-        next poll.
-    enable_auto_commit=True, auto_commit_interval_ms=5000: commit, at about this interval, what was returned before the
-        application called again; also when partitions are revoked, and on close.
-    auto_offset_reset='earliest': where to start without a committed offset, or if that is out of range: ``"earliest"``,
-        ``"latest"``, or ``"none"``, which raises an error.
-    on_corrupt='raise': what to do with a batch whose records cannot be read although its checksum is right: ``"raise"``
-        ``UnreadableBatchError``, or ``"skip"`` the batch with a warning. Damage is never skipped.
-    fetch_min_bytes=1, fetch_max_wait_ms=500: a node answers once it has this many bytes, or after this time.
-    max_partition_fetch_bytes=8388608: the most bytes of one partition per fetch; a larger batch is still returned
+    max_poll_interval_ms=300000: a consumer that is not polled for this time leaves its group, and rejoins at the next
+        poll.
+    enable_auto_commit=True, auto_commit_interval_ms=5000: commits, at about this interval, the records that were
+        returned before the application called again; also when partitions are revoked, and on close.
+    auto_offset_reset='earliest': the start position without a committed offset, or if the offset is out of range:
+        ``"earliest"``, ``"latest"``, or ``"none"``, which raises an error.
+    on_corrupt='raise': the reaction to a batch whose records cannot be decoded although its checksum is right:
+        ``"raise"`` ``UnreadableBatchError``, or ``"skip"`` the batch with a warning. Damaged batches are never skipped.
+    fetch_min_bytes=1, fetch_max_wait_ms=500: a node responds once it has this many bytes, or after this time.
+    max_partition_fetch_bytes=8388608: limit of bytes of one partition per fetch; a larger batch is still returned
         whole.
-    fetch_max_bytes=52428800: the most bytes to fetch ahead, for all partitions.
-    max_poll_records=500: the most records that one ``poll`` returns.
+    fetch_max_bytes=52428800: limit of bytes to fetch ahead, shared by all partitions.
+    max_poll_records=500: limit of records that one ``poll`` returns.
     consumer_timeout_ms=inf: iteration ends after this time without a record.
-    request_timeout_ms=30000: timeout of one look-up.
-    metadata_max_age_ms=300000: how often to look for new partitions of the topics.
+    request_timeout_ms=30000: time limit of one look-up.
+    metadata_max_age_ms=300000: interval between checks for new partitions of the topics.
     retry_backoff_ms=20, retry_backoff_max_ms=500: shortest and longest delay between attempts.
-    bootstrap_timeout_ms=3000: how long to look for a node before giving up.
-    key_deserializer=None, value_deserializer=None: callables that take bytes; not called for None, and not by
+    bootstrap_timeout_ms=3000: time limit for reaching a first node.
+    key_deserializer=None, value_deserializer=None: callables that accept bytes; not called for None, nor by
         ``poll_arrow``.
     client_id='quorumlog-consumer': the user agent that nodes see.
+
+    Raises:
+        IllegalArgumentError: an option is unknown, or its value is invalid.
     """
 
     def __init__(self, *topics: str, **options: Unpack[ConsumerOptions]) -> None:
@@ -120,28 +122,28 @@ class Consumer:
         )
         self._news = InterruptibleEvent()
         self._core.assignment.listen(self._news.set)
-        # Where a program ends without closing, nobody knows whether what was handed out last is done.
+        # If a program ends without closing, it is unknown whether the last returned records were processed.
         self._background.own(self, self._core.close, autocommit=False)
 
     # --- reading -------------------------------------------------------------------------------------------------
 
     def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Returns records by partition: what is there, or as soon as something comes.
+        """Returns records by partition, as soon as any are available.
 
         Arguments:
-            timeout_ms: how long to wait for the first record; empty after that.
-            max_records: how many at most; ``max_poll_records`` by default.
+            timeout_ms: how long to wait for the first record; afterwards the result is empty.
+            max_records: limit of the number of records; ``max_poll_records`` by default.
 
         Raises:
             UnknownTopicOrPartitionError: a topic does not exist.
             OffsetOutOfRangeError, NoOffsetForPartitionError: only with ``auto_offset_reset="none"``.
-            UnreadableBatchError: a batch cannot be read (``on_corrupt="raise"``): ``seek(error.partition,
+            UnreadableBatchError: a batch cannot be decoded (``on_corrupt="raise"``): ``seek(error.partition,
                 error.next_offset)`` continues after it.
-            CorruptRecordError: what a partition returned is damaged, also when fetched again.
+            CorruptRecordError: a partition's data is damaged, also when fetched again.
             NoBrokersAvailableError: no node was reached.
             UnreleasedInstanceIdError, FencedInstanceIdError: another process uses the ``group_instance_id``.
             InvalidGroupIdError, InvalidRegularExpressionError, GroupMaxSizeReachedError: the group refuses the member.
-            ClientClosedError, ForkedClientError: this object cannot be used (any more, or here).
+            ClientClosedError, ForkedClientError: the consumer is closed, or belongs to the parent process.
         """
         core = self._core
         core.iteration.give_back()
@@ -149,7 +151,7 @@ class Consumer:
         records = core.records(self._take(timeout_ms, limit))
         handed = core.assignment.handed
         try:
-            # The last step: interrupted before it, or here, the next poll returns these records.
+            # The last step: if interrupted before it, or here, the next poll returns these records.
             core.assignment.handed = ()
             return records
         except BaseException:
@@ -157,9 +159,10 @@ class Consumer:
             raise
 
     def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> pa.Table:
-        """Returns records as a table of topic, partition, offset, timestamp, key, value, headers; no Python per record.
+        """Returns records as a table of topic, partition, offset, timestamp, key, value, headers, with no Python code
+        per record.
 
-        Arguments and errors are those of :meth:`poll`; by default it returns all that has been fetched ahead
+        Arguments and errors are those of :meth:`poll`; by default it returns all records fetched ahead
         (``fetch_max_bytes`` at most). Deserializers are not applied.
         """
         core = self._core
@@ -186,7 +189,7 @@ class Consumer:
                 return self._take_in_poll(time.monotonic() + timeout_ms / 1000, max_records)
             finally:
                 core.end_poll(poll)
-        finally:  # Where a signal handler has kept the first from it.
+        finally:  # In case a signal handler has prevented the first call.
             core.end_poll(poll)
 
     def _take_in_poll(self, deadline_s: float, max_records: int) -> list[FetchedRows]:
@@ -204,7 +207,7 @@ class Consumer:
             self._news.wait(min(left_s, LONGEST_WAIT_S))
 
     def _settle(self) -> None:
-        """Does in the application's name what its group has changed."""
+        """Runs pending callbacks and rebalance steps on the application's thread."""
         core = self._core
         core.call_back()
         if core.group is None or not core.group.pending:
@@ -225,7 +228,7 @@ class Consumer:
         return self
 
     def __next__(self) -> ConsumerRecord:
-        """The next record; waits for it, at most ``consumer_timeout_ms``."""
+        """Returns the next record; waits for it, ``consumer_timeout_ms`` at most."""
         core = self._core
         deadline = time.monotonic() + core.config.consumer_timeout_ms / 1000
         while True:
@@ -233,7 +236,7 @@ class Consumer:
             if record is not None:
                 given = core.iteration.given
                 try:
-                    core.iteration.given = given + 1  # The last step: interrupted, the next call returns the record.
+                    core.iteration.given = given + 1  # The last step: if interrupted, the next call returns the record.
                     return record
                 except BaseException:
                     core.iteration.given = given
@@ -251,19 +254,20 @@ class Consumer:
         pattern: str | re.Pattern[str] | None = None,
         listener: ConsumerRebalanceListener | None = None,
     ) -> None:
-        """Reads topics from now on, instead of what was subscribed to before.
+        """Subscribes to topics, instead of the previous subscription.
 
-        With a group this joins it, at the next poll; the group gives each member its part. Without one, all partitions
-        of the topics are read.
+        With a group the consumer joins it at the next poll; the group assigns partitions to each member. Without one,
+        all partitions of the topics are read.
 
         Arguments:
-            topics: by name. A group waits for those that do not exist yet.
-            pattern: instead: a regular expression (RE2) that matches whole names, of topics to come as well. Only with
-                a group.
-            listener: is told which partitions come and go. Only with a group.
+            topics: names. A group waits for topics that do not exist yet.
+            pattern: alternatively, a regular expression (RE2) that matches whole names, also of future topics. Only
+                with a group.
+            listener: called with the partitions that are gained and given up. Only with a group.
 
         Raises:
-            IllegalStateError: partitions were assigned by hand; :meth:`unsubscribe` before.
+            IllegalArgumentError: both topics and a pattern, neither, or an option that needs a group.
+            IllegalStateError: partitions were assigned by :meth:`assign`; call :meth:`unsubscribe` first.
         """
         self._core.check_usable()
         subscription = checked_subscription(topics, pattern, listener)
@@ -273,8 +277,8 @@ class Consumer:
         self._background.run(self._core.subscribe(subscription))
 
     def unsubscribe(self) -> None:
-        """Reads nothing any more. A member commits what was handed out (``enable_auto_commit``), gives its partitions
-        up as in a close, and leaves the group."""
+        """Stops reading. A member commits the returned records (``enable_auto_commit``), gives its partitions up as in
+        a close, and leaves the group."""
         self._core.check_usable()
         try:
             self._give_up(self._core.consumed(), CLOSE_TIMEOUT_S)
@@ -282,27 +286,27 @@ class Consumer:
             self._background.run(self._core.unsubscribe())
 
     def subscription(self) -> set[str]:
-        """The topics subscribed to; of a pattern, those of which this consumer has partitions now."""
+        """Returns the subscribed topics; with a pattern, the topics of which this consumer has partitions now."""
         self._core.check_usable()
         return self._core.subscribed_topics()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Reads exactly these partitions from now on; those that stay keep their position.
 
-        With a ``group_id`` they begin where the group has committed, and may be committed while the group has no
+        With a ``group_id`` they start at the group's committed offsets, and can be committed while the group has no
         members; this consumer does not become one.
 
         Raises:
-            UnknownTopicOrPartitionError, InvalidPartitionsError: there is no such topic or partition.
-            IllegalStateError: the consumer is subscribed as a member of its group; :meth:`unsubscribe` before.
+            UnknownTopicOrPartitionError, InvalidPartitionsError: a topic or partition does not exist.
+            IllegalStateError: the consumer is subscribed as a member of its group; call :meth:`unsubscribe` first.
         """
         self._core.check_usable()
         self._background.run(self._core.assign(partitions))
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions being read; empty before :meth:`assign` of a consumer that was given no topics.
+        """Returns the partitions being read; empty before :meth:`assign` if the consumer has no topics.
 
-        Of a member of a group, those that polls return records of; they change inside polls only.
+        For a member of a group these are the partitions that polls return records of; they change only inside polls.
         """
         self._core.check_usable()
         if self._core.subscription is not None and self._core.group is None:
@@ -315,35 +319,45 @@ class Consumer:
             self._background.run(self._core.ensure_assigned(), self._first_use_s)
 
     def topics(self) -> set[str]:
-        """The names of all topics, internal ones left out."""
+        """Returns the names of all topics except internal ones."""
         self._core.check_usable()
         return self._background.run(self._core.topic_names())
 
     def partitions_for_topic(self, topic: str) -> set[int]:
-        """The partitions of a topic."""
+        """Returns the partition numbers of a topic.
+
+        Raises:
+            UnknownTopicOrPartitionError: the topic does not exist.
+        """
         self._core.check_usable()
         return self._background.run(self._core.partitions_for_topic(topic))
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Continues a partition at an offset."""
+        """Sets the position of a partition to an offset.
+
+        Raises:
+            IllegalArgumentError: the offset is not an int from 0 to 2^63 - 1.
+            IllegalStateError: the partition is not assigned.
+        """
         self._ensure_assigned()
         self._core.seek(partition, offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Continues partitions, by default all, at their first record."""
+        """Sets the positions of partitions, by default all, to their first record."""
         self._ensure_assigned()
         self._core.seek_to(partitions, "earliest")
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Continues partitions, by default all, after the last record there is now."""
+        """Sets the positions of partitions, by default all, to the current end of their logs."""
         self._ensure_assigned()
         self._core.seek_to(partitions, "latest")
 
     def position(self, partition: TopicPartition) -> int:
-        """The next offset that a poll returns.
+        """Returns the offset of the next record that a poll returns.
 
         Raises:
-            RequestTimedOutError: it had to be looked up, and that took too long.
+            IllegalStateError: the partition is not assigned.
+            RequestTimedOutError: the position was not looked up within ``request_timeout_ms``.
         """
         self._ensure_assigned()
         deadline = time.monotonic() + self._limit_s
@@ -357,19 +371,20 @@ class Consumer:
                 raise position_timed_out(partition)
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """The high watermark as of the last fetch, None before the first: :meth:`end_offsets` asks anew."""
+        """Returns the high watermark from the last fetch, None before the first. :meth:`end_offsets` requests a new
+        one."""
         self._ensure_assigned()
         return self._core.highwater(partition)
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset of each partition."""
+        """Returns the first offset of each partition."""
         self._core.check_usable()
         return self._background.run(self._core.offsets_at(partitions, EARLIEST))
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset after the last committed record of each partition.
+        """Returns the offset after the last committed record of each partition.
 
-        Linearizable: it lies beyond every record acknowledged (``acks="all"``) before the call.
+        Linearizable: it is beyond every record acknowledged (``acks="all"``) before the call.
         """
         self._core.check_usable()
         return self._background.run(self._core.offsets_at(partitions, LATEST))
@@ -377,40 +392,41 @@ class Consumer:
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first offset at or after a timestamp in milliseconds, per partition; None past the last record."""
+        """Returns the first offset at or after a timestamp (ms), per partition; None after the last record."""
         self._core.check_usable()
         return self._background.run(self._core.offsets_for_times(timestamps))
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Returns nothing from partitions until :meth:`resume`."""
+        """Stops returning records of partitions until :meth:`resume`."""
         self._ensure_assigned()
         self._core.pause(partitions, True)
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Ends :meth:`pause`."""
+        """Reverses :meth:`pause`."""
         self._ensure_assigned()
         self._core.pause(partitions, False)
 
     def paused(self) -> set[TopicPartition]:
-        """The partitions that are paused."""
+        """Returns the paused partitions."""
         return self._core.paused()
 
     # --- the group -----------------------------------------------------------------------------------------------
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
-        """Commits how far the group has come; returns when it is stored, on a majority of the coordinator's replicas.
+        """Commits offsets of the group; returns when they are stored on a majority of the coordinator's replicas.
 
-        Commit what is done: after a failure the group goes on there. In the midst of an iteration the record that was
-        returned last counts as done.
+        Commit processed records: after a failure the group continues at the committed offsets. During an iteration the
+        last returned record counts as processed.
 
         Arguments:
-            offsets: the next offset to read of some partitions; by default, of all, what has not been returned yet.
+            offsets: the next offset to read, per partition; by default, for all partitions, the first that was not
+                returned yet.
 
         Raises:
-            CommitFailedError: the partitions are not this member's, or not any more: it did not poll for
-                ``max_poll_interval_ms``, or was out of touch for ``session_timeout_ms``. Others read them again.
-            OffsetMetadataTooLargeError: the text beside an offset is too long.
-            QuorumlogError: it took longer than ``request_timeout_ms``, or failed otherwise.
+            CommitFailedError: this member does not have the partitions, or lost them: it did not poll for
+                ``max_poll_interval_ms``, or had no contact for ``session_timeout_ms``. Other members read them again.
+            OffsetMetadataTooLargeError: the metadata of an offset is too long.
+            QuorumlogError: the commit took longer than ``request_timeout_ms``, or failed otherwise.
         """
         done = self._core.to_commit(offsets)
         self._core.call_back()
@@ -421,38 +437,38 @@ class Consumer:
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
         callback: CommitCallback | None = None,
     ) -> CommitFuture:
-        """Commits in the background, in the order of the calls; :meth:`commit` says what and with which errors.
+        """Commits in the background, in the order of the calls; for offsets and errors see :meth:`commit`.
 
         Arguments:
-            callback: is called with the offsets and None, or the error, in a later poll, commit or close.
+            callback: called with the offsets and None or the error, during a later poll, commit or close.
 
         Returns:
-            A handle on its end, whose ``result`` raises what :meth:`commit` would.
+            A handle whose ``result`` raises the errors of :meth:`commit`.
         """
         done = self._core.to_commit(offsets)
         committing = self._core.commit_then(done, checked_callback(callback))
         return CommitFuture(self._background.start(committing))
 
     def committed(self, partition: TopicPartition, metadata: bool = False) -> OffsetAndMetadata | int | None:
-        """The offset that the group has committed of a partition; None if there is none. Never older than the call.
+        """Returns the group's committed offset of a partition, None without one. It is never older than the call.
 
         Arguments:
-            metadata: return :class:`OffsetAndMetadata`, with the text and the leader epoch beside it.
+            metadata: return :class:`OffsetAndMetadata`, with the text and the leader epoch.
         """
         self._core.check_usable()
         return as_committed(self._background.run(self._core.committed([partition])), bool(metadata))
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """The group, and who this consumer is in it."""
+        """Returns the group id and this consumer's membership."""
         self._core.check_usable()
         return self._core.group_metadata()
 
     def metrics(self) -> ClientFigures:
-        """What this consumer has counted, with the names of Kafka's clients: a dict of groups, each a dict of figures.
+        """Returns the consumer's metrics, named as in Kafka's clients: a dict of groups, each a dict of numbers.
 
-        ``consumer-fetch-manager-metrics`` is for all, with ``.TOPIC-PARTITION`` behind it for each partition.
-        Names that end in ``-total`` count from the beginning; ``-rate`` (per second), ``-avg`` and ``-max`` are of the
-        last 30 to 60 s. From any thread.
+        ``consumer-fetch-manager-metrics`` covers the consumer, ``consumer-fetch-manager-metrics.TOPIC-PARTITION`` each
+        partition. Names that end in ``-total`` count from the start; ``-rate`` (per second), ``-avg`` and ``-max``
+        cover the last 30 to 60 s. Can be called from any thread.
 
         Example::
 
@@ -461,15 +477,16 @@ class Consumer:
         return self._core.metrics()
 
     def close(self, autocommit: bool = True, timeout: float | None = None) -> None:
-        """Closes. May be called twice; in a forked child it only lets go.
+        """Closes the consumer. May be called twice; in a forked child it only marks the consumer as closed.
 
-        A member commits what was handed out, tells its listener that all partitions go, and leaves its group, which
-        gives them to others at once; a static member (``group_instance_id``) is waited for instead. At the end of a
-        ``with`` block that has raised, what was handed out last is not committed.
+        A member commits the returned records, notifies its listener that all partitions are revoked, and leaves its
+        group, which assigns them to others at once; the partitions of a static member (``group_instance_id``) are
+        reserved for it instead. At the end of a ``with`` block that has raised, the records returned last are not
+        committed.
 
         Arguments:
-            autocommit: False: commit nothing more; ``enable_auto_commit=False`` says so from the beginning.
-            timeout: how long the commit may take, in seconds; 5 by default.
+            autocommit: False commits nothing more, as ``enable_auto_commit=False`` does throughout.
+            timeout: time limit of the commit, in seconds; 5 by default.
         """
         check_wait(timeout)
         if not self._core.closed:
@@ -489,7 +506,7 @@ class Consumer:
             self._background.release(self)
 
     def _give_up(self, done: ReadOffsets, limit_s: float) -> None:
-        """Commits what is done, and tells the listener that all partitions go."""
+        """Commits processed records, and notifies the listener that all partitions are revoked."""
         group = self._core.group
         if group is None:
             return
@@ -513,5 +530,5 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._core.closed:  # What was handed out last is not done where it has raised: it is to be read again.
+        if not self._core.closed:  # Records whose processing has raised must be read again, so they are not committed.
             self._close(self._core.consumed(but_the_last=error is not None), None)

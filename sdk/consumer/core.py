@@ -1,4 +1,4 @@
-"""What ``AsyncConsumer`` and the synchronous ``Consumer`` share: everything but how their callers wait."""
+"""The part of ``AsyncConsumer`` and ``Consumer`` that does not depend on how their callers wait."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ from quorumlog.sdk.types import (
     TopicPartition,
 )
 
-#: Is told what became of a commit: its offsets, and None or why it failed.
+#: Called with the outcome of a commit: its offsets, and None or the error.
 CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception | None], object]
 
 _log = logging.getLogger("quorumlog.sdk")
 
 
 class ConsumerCore:
-    """Everything of a consumer that does not depend on how its caller waits.
+    """The part of a consumer that does not depend on how its caller waits.
 
     Coroutines belong to one event loop; the other methods to the one thread that consumes.
     """
@@ -68,11 +68,11 @@ class ConsumerCore:
     ) -> None:
         self.config = build_config(ConsumerConfig, options)
         names = checked_topics(topics)
-        #: What is read, unless it is assigned by hand.
+        #: None if partitions are assigned by hand.
         self.subscription = Subscription(names) if names else None
         self.fork = ForkGuard("Consumer")
         self.closed = False
-        #: The group is being left: what this member has nothing of any more, it has given up itself.
+        #: The consumer is leaving its group and has given its partitions up itself.
         self.closing = False
         self.clock = runtime.monotonic_s
         self.assignment = Assignment(self.config.max_partition_fetch_bytes, self.clock)
@@ -94,27 +94,27 @@ class ConsumerCore:
                 self.config, self.cluster, self.assignment, runtime, self._metrics, self.fetcher.wake
             )
         self.assigned = False
-        #: Commits that are through, whose callbacks are called when the application is there.
+        #: Callbacks of finished commits, to be called on the application's thread.
         self.completed: deque[Callable[[], object]] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watching: asyncio.Task[None] | None = None
         self._limit_s = self.config.request_timeout_ms / 1000
 
     def check_usable(self) -> None:
-        """Raises when closed, or in a forked child."""
+        """Raises if the consumer is closed, or in a forked child."""
         self.fork.check()
         if self.closed:
             raise ClientClosedError("the consumer is closed")
 
     def wake(self) -> None:
-        """Has the fetcher look again. From any thread."""
+        """Wakes the fetcher. From any thread."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self.fetcher.wake)
 
     # --- what is read --------------------------------------------------------------------------------------------
 
     async def ensure_assigned(self) -> None:
-        """On first use: joins the group, or reads all partitions of the topics; nothing to do after ``assign``."""
+        """On first use, joins the group, or starts reading all partitions of the topics; not after ``assign``."""
         self.check_usable()
         if self.assigned:
             return
@@ -138,7 +138,8 @@ class ConsumerCore:
         self.fetcher.wake()
 
     async def _look_at_topics(self, topics: Sequence[str]) -> None:
-        """A group may wait for topics that do not exist yet; who reads the log may have mistyped one, though."""
+        """Logs a warning for missing topics: a group may wait for topics that do not exist yet, but a name may be
+        mistyped."""
         for topic in (await self.cluster.ask_metadata(topics)).topics:
             if topic.HasField("error"):
                 error = error_from_proto(topic.error)
@@ -147,10 +148,10 @@ class ConsumerCore:
                 _log.warning("consumer group %s: topic %r: %s", self.config.group_id, topic.name, error.message)
 
     async def _watch_for_partitions(self, topics: Sequence[str]) -> None:
-        """Reads partitions that the topics gain, from their beginning, whatever ``auto_offset_reset`` says.
+        """Reads new partitions of the topics from their start, regardless of ``auto_offset_reset``.
 
-        Without this, what is written between their creation and our noticing would be skipped in silence. A topic that
-        was created anew may have fewer: those that are no more would fail in every poll.
+        Otherwise records written between their creation and this check would be skipped silently. A recreated topic may
+        have fewer partitions: removed ones would fail in every poll.
         """
         while True:
             await asyncio.sleep(self.config.metadata_max_age_ms / 1000)
@@ -158,7 +159,7 @@ class ConsumerCore:
             try:
                 await self.cluster.ask_metadata(topics)
             except QuorumlogError:
-                continue  # Asked again after the next interval; fetching notices and reports on its own.
+                continue  # Requested again after the next interval; fetching detects and reports problems on its own.
             known = [self.cluster.metadata.topics[name] for name in topics if name in self.cluster.metadata.topics]
             counts = {view.name: len(view.partitions) for view in known}
             gone = [tp for tp in self.assignment.states if tp.partition >= counts.get(tp.topic, tp.partition + 1)]
@@ -174,7 +175,7 @@ class ConsumerCore:
             self._watching = None
 
     async def subscribe(self, subscription: Subscription) -> None:
-        """Reads these topics from now on, as the group shares them out, or all of them without a group."""
+        """Subscribes to topics: partitions as the group assigns them, or all without a group."""
         if self.group is None:
             if subscription.pattern or subscription.listener is not None:
                 raise IllegalArgumentError("a pattern or a listener needs a consumer group: give group_id")
@@ -190,7 +191,7 @@ class ConsumerCore:
         self.subscription = subscription
 
     async def unsubscribe(self) -> None:
-        """Reads nothing any more; out of the group."""
+        """Stops reading and leaves the group."""
         self._stop_watching()
         self.iteration.give_back()
         self.subscription = None
@@ -219,7 +220,7 @@ class ConsumerCore:
         self.fetcher.wake()
 
     async def _committed_starts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionState]:
-        """The partitions that the group has committed something of, to begin there."""
+        """Returns the partitions with committed offsets, positioned there."""
         if self.group is None:
             return {}
         wanted, found = await self._committed(partitions)
@@ -237,17 +238,17 @@ class ConsumerCore:
         }
 
     async def topic_names(self) -> set[str]:
-        """Every topic of the cluster but its own."""
+        """Returns all topics of the cluster except internal ones."""
         response = await self.cluster.ask_metadata([], all_topics=True)
         return {topic.name for topic in response.topics if not topic.internal}
 
     async def partitions_for_topic(self, topic: str) -> set[int]:
-        """The partitions of a topic."""
+        """Returns the partition numbers of a topic."""
         views = await self.cluster.ensure_topics([checked_topic(topic)], self._limit_s)
         return {p.partition for p in views[topic].partitions}
 
     async def offsets_at(self, partitions: Iterable[TopicPartition], when: int) -> dict[TopicPartition, int]:
-        """Where partitions begin or end."""
+        """Returns the first or end offsets of partitions."""
         wanted = dict.fromkeys(checked_partitions(partitions), when)
         found = await find_offsets(self.cluster, wanted, self._limit_s)
         return {tp: found[tp].offset for tp in wanted}
@@ -255,7 +256,7 @@ class ConsumerCore:
     async def offsets_for_times(
         self, wanted: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first offset at or after a timestamp, per partition."""
+        """Returns the first offset at or after a timestamp, per partition."""
         wanted = checked_numbers(wanted, 0, "milliseconds since 1970, as an int")
         found = await find_offsets(self.cluster, wanted, self._limit_s)
         return {
@@ -266,11 +267,11 @@ class ConsumerCore:
     # --- where it is ---------------------------------------------------------------------------------------------
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Goes to an offset."""
+        """Sets the position to an offset."""
         self._move([partition], checked_offset(offset), self.config.auto_offset_reset)
 
     def seek_to(self, partitions: Collection[TopicPartition], reset: str) -> None:
-        """Goes to the beginning or the end of partitions, or of all."""
+        """Sets the positions of partitions, or of all, to the start or end."""
         self._move(partitions or list(self.assignment.states), None, reset)
 
     def _move(self, partitions: Iterable[TopicPartition], offset: int | None, reset: str) -> None:
@@ -287,7 +288,7 @@ class ConsumerCore:
         self._announce()
 
     def pause(self, partitions: Iterable[TopicPartition], paused: bool) -> None:
-        """Sets or clears the pause of partitions."""
+        """Pauses or resumes partitions."""
         states = [self.assignment.state(tp) for tp in partitions]
         self.iteration.give_back()
 
@@ -300,16 +301,16 @@ class ConsumerCore:
         self._announce()
 
     def _announce(self) -> None:
-        """Has the fetcher look at a change. If this is interrupted, the next poll does it."""
+        """Wakes the fetcher after a change. If this is interrupted, the next poll does it."""
         self.wake()
         self.assignment.unannounced = False
 
     def paused(self) -> set[TopicPartition]:
-        """The partitions that are paused."""
+        """Returns the paused partitions."""
         return {tp for tp, state in self.assignment.states.items() if state.paused}
 
     def known_position(self, partition: TopicPartition) -> int | None:
-        """The next offset, or None while it is being looked up.
+        """Returns the next offset, or None while it is being looked up.
 
         Raises:
             QuorumlogError: it could not be looked up.
@@ -327,12 +328,12 @@ class ConsumerCore:
         return position
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """The high watermark that the last fetch told, if any."""
+        """Returns the high watermark from the last fetch, or None."""
         known = self.assignment.state(partition).high_watermark
         return known if known >= 0 else None
 
     def metrics(self) -> ClientFigures:
-        """What the consumer has counted, and where it is, by group and name."""
+        """Returns counters, lags and buffer levels, by group and name."""
         now = self.clock()
         figures = self._metrics.figures(now, in_group=self.group is not None)
         known, buffered = self.assignment.read(self._lags_and_bytes)
@@ -349,11 +350,11 @@ class ConsumerCore:
         return {tp: each.lag() for tp, each in self.assignment.states.items()}, self.assignment.queued_bytes()
 
     def take_fetched(self, max_records: int) -> list[FetchedRows]:
-        """What has been fetched, up to a number of records."""
+        """Returns fetched rows, up to a number of records."""
         try:
             rows, _ = self.assignment.take_fetched(max_records)
         except QuorumlogError:
-            self._announce()  # What has failed was left alone until the application was told.
+            self._announce()  # A failed partition is not fetched until the application has received the error.
             raise
         for error in self.assignment.skipped:
             self._metrics.skipped(error.record_count, self.clock())
@@ -369,13 +370,13 @@ class ConsumerCore:
         return rows
 
     def records(self, rows: Sequence[FetchedRows]) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Fetched rows as records, by partition."""
+        """Converts fetched rows to records, by partition."""
         records: dict[TopicPartition, list[ConsumerRecord]] = {}
         try:
             for part in rows:
                 records.setdefault(part.tp, []).extend(self._to_records(part))
         except Exception:
-            self.assignment.give_back(rows)  # A deserializer has failed: nothing was handed out.
+            self.assignment.give_back(rows)  # A deserializer has failed: no record was returned.
             raise
         return records
 
@@ -385,24 +386,24 @@ class ConsumerCore:
     # --- the group -----------------------------------------------------------------------------------------------
 
     def came_back(self) -> None:
-        """The application is back for more: what it was given is done, and may be committed."""
+        """Notes that the application called again, so that all returned records are processed and may be committed."""
         if self.group is not None and self._loop is not None and self.group.came_back():
             self._loop.call_soon_threadsafe(self.group.commit_done, self.consumed())
 
     def begin_poll(self, poll: object) -> None:
-        """The application waits in a poll from now on, and is not absent."""
+        """Notes that the application waits in a poll, so that it counts as active."""
         if self.group is not None:
             self.group.begin_poll(poll)
 
     def end_poll(self, poll: object) -> None:
-        """It waits no longer. May be called twice, and for a poll that has not begun."""
+        """Notes that the poll has ended. May be called twice, and for a poll that has not begun."""
         if self.group is not None:
             self.group.end_poll(poll)
 
     def next_record(self) -> ConsumerRecord | None:
-        """The next record of the last poll, for an application that iterates; None when a poll has to bring more.
+        """Returns the next record of the last poll for an iteration; None if another poll is needed.
 
-        It is the next one until the caller has counted it (:attr:`Iteration.given`).
+        It remains the next one until the caller has counted it (:attr:`Iteration.given`).
         """
         self.check_usable()
         if self.group is not None:
@@ -412,10 +413,11 @@ class ConsumerCore:
         return self.iteration.peek()
 
     def consumed(self, *, but_the_last: bool = False) -> ReadOffsets:
-        """How far the application has come in each partition: the offset after what it has been given.
+        """Returns the offset after the last returned record, per partition.
 
         Arguments:
-            but_the_last: not what it was given last, because it has failed over it; but for what it has committed.
+            but_the_last: exclude the records that were returned last, because their processing failed; unless they were
+                committed.
         """
         places = self.iteration.positions()
         if but_the_last:
@@ -435,14 +437,14 @@ class ConsumerCore:
             if offset is not None:
                 known = state.read_epoch >= 0 and offset == state.position
                 consumed[tp] = OffsetAndMetadata(offset, "", state.read_epoch if known else None)
-                # What the application was given may be of a topic that has been deleted since.
+                # The returned records may be from a topic that has been deleted since.
                 topic_id = state.topic_id if offset == state.position else state.given_topic_id or state.topic_id
                 if topic_id is not None:
                     consumed.topic_ids[tp] = topic_id
         return consumed
 
     def require_group(self, what: str) -> GroupConsumer:
-        """The consumer's part in its group.
+        """Returns the consumer's part in its group.
 
         Raises:
             IllegalStateError: it has no group.
@@ -452,7 +454,7 @@ class ConsumerCore:
         return self.group
 
     def to_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None) -> ReadOffsets:
-        """What a commit is about: what it is given, or all that has been consumed."""
+        """Returns the offsets to commit: the given ones, or those of all returned records."""
         self.check_usable()
         self.require_group("commit")
         done = self.consumed() if offsets is None else ReadOffsets(checked_commits(offsets))
@@ -464,23 +466,23 @@ class ConsumerCore:
             state = self.assignment.states.get(tp)
             if state is not None:
                 state.said_done = committed.offset
-                # What is said to be done is of the topic whose records were given last.
+                # The given offsets are of the topic whose records were returned last.
                 topic_id = state.given_topic_id or state.topic_id
                 if topic_id is not None:
                     done.topic_ids.setdefault(tp, topic_id)
 
     async def commit(self, offsets: ReadOffsets) -> None:
-        """Commits."""
+        """Commits offsets."""
         try:
             await self.require_group("commit").commit(offsets)
         except CommitFailedError as error:
-            if self.closing:  # By another task, that is why this member has nothing any more.
+            if self.closing:  # Closed by another task, which is why this member has no partitions.
                 message = "the consumer was closed before the commit was stored"
                 raise ClientClosedError(message, definite=error.definite) from None
             raise
 
     async def commit_then(self, offsets: ReadOffsets, callback: CommitCallback | None) -> None:
-        """Commits, and has the callback called when the application is there."""
+        """Commits offsets, and queues the callback for the application's thread."""
         error: Exception | None = None
         try:
             await self.commit(offsets)
@@ -494,14 +496,14 @@ class ConsumerCore:
                 self.completed.append(partial(callback, offsets, error))
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What the group has committed of partitions, where it has."""
+        """Returns the group's committed offsets of partitions that have one."""
         wanted, found = await self._committed(partitions)
         return {wanted[place]: committed for place, committed in found.items()}
 
     async def _committed(
         self, partitions: Iterable[TopicPartition]
     ) -> tuple[dict[GroupPartition, TopicPartition], dict[GroupPartition, OffsetAndMetadata]]:
-        """Which partitions are meant, by the ids that their topics have now, and what is committed of them."""
+        """Returns the partitions by the current ids of their topics, and their committed offsets."""
         group = self.require_group("committed")
         wanted = [checked_partition(tp) for tp in partitions]
         await self.cluster.require_partitions(wanted, self._limit_s)
@@ -510,7 +512,7 @@ class ConsumerCore:
         return places, await group.commits.fetch(places)
 
     def subscribed_topics(self) -> set[str]:
-        """The topics subscribed to."""
+        """Returns the subscribed topics."""
         if self.subscription is None:
             return set()
         if self.subscription.pattern:
@@ -518,24 +520,24 @@ class ConsumerCore:
         return set(self.subscription.topics)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Who this consumer is in its group."""
+        """Returns the consumer's membership in its group."""
         member = self.require_group("group_metadata").membership
         instance_id = self.config.group_instance_id
         return ConsumerGroupMetadata(member.config.group_id, member.member_id, member.member_epoch, instance_id)
 
     def call_back(self) -> None:
-        """Calls the callbacks of commits that are through."""
+        """Calls the callbacks of finished commits."""
         while self.completed:
             callback = self.completed[0]
             try:
                 callback()
-            finally:  # One that was interrupted, or has failed, has been called.
+            finally:  # A callback that was interrupted or has failed counts as called.
                 self.completed.popleft()
 
     async def close(self) -> None:
         """Stops fetching, leaves the group and closes connections."""
         self.closed = self.closing = True
-        self.assignment.notify()  # A caller that waits in a poll hears of it.
+        self.assignment.notify()  # Wakes a caller that waits in a poll.
         self._stop_watching()
         self.fetcher.close()
         try:

@@ -1,10 +1,10 @@
-"""A consumer's fetch session with one node: requests say only what differs from what the node knows.
+"""A consumer's fetch session with one node: requests contain only changes.
 
-The node moves the position of a partition past the entries that it sends, and forgets a partition of which it reports
-an error. This side does the same with its picture of the node, so that both agree without a word. Whenever they might
-not (the stream broke, a request was refused or is late), a new session begins, and names everything once.
+The node moves the position of a partition past the entries that it sends, and forgets a partition that it reports an
+error for. This side does the same with its view of the node, so that both agree without further messages. Whenever they
+might not (the stream broke, a request was refused or is late), a new session starts, and names every partition once.
 
-A node that keeps no session is asked in requests that stand for themselves: each names what it is about.
+A node without free sessions receives self-contained requests: each names its partitions.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from quorumlog.v1 import data_plane_pb2
 from quorumlog.wire.entry import CorruptEntryError, parse_header
 from quorumlog.wire.request_limits import MAX_ITEMS
 
-#: Requests of one session under way: one that waits, and one that takes its place; of who is behind, one that is being
-#: answered while what the other brought is on its way.
+#: Requests of one session in flight: one that waits, and one that replaces it; for a consumer that lags, one that is
+#: being answered while the other's response is on its way.
 IN_FLIGHT = 2
-#: Requests under way that stand for themselves: each waits for its own partitions, and holds up nobody else's.
+#: Self-contained requests in flight: each waits for its own partitions only.
 ALONE_IN_FLIGHT = 8
 
 
 class Wanted(NamedTuple):
-    """A partition to be read from a node that leads it."""
+    """A partition to be read from its leader."""
 
     state: PartitionState
     topic_id: bytes
@@ -39,13 +39,13 @@ class Wanted(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Known:
-    """What the node knows of a partition.
+    """The node's view of a partition.
 
     Arguments:
         generation: of the state when it was named.
-        fetch_offset: where the node goes on.
-        epoch: of the request that named it last; answers to earlier ones are about its past.
-        stride: offsets that the last answer moved it by, if that was as much as an answer takes; else 0.
+        fetch_offset: the node's position.
+        epoch: of the request that named it last; responses to earlier ones are outdated.
+        stride: offsets that the last response moved it by, if that response was full; otherwise 0.
     """
 
     state: PartitionState
@@ -58,17 +58,17 @@ class Known:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the log goes on behind what the next answer will bring."""
+        """True if the log continues beyond the next response."""
         return self.stride > 0 and self.state.high_watermark > self.fetch_offset + self.stride
 
 
 @dataclass(slots=True, eq=False)
 class Fetch:
-    """One request under way.
+    """One request in flight.
 
     Arguments:
-        epoch: counts the requests of its session.
-        max_bytes: of the whole answer; limit_bytes: of one partition in it.
+        epoch: number of the request in its session.
+        max_bytes: limit of the whole response; limit_bytes: of one partition in it.
         named: the partitions that it names.
     """
 
@@ -83,13 +83,13 @@ class Fetch:
 
 @dataclass(slots=True, eq=False)
 class FetchSession:
-    """What one node knows of what is read from it.
+    """A session, with the node's view of the partitions read from it.
 
     Arguments:
-        life: which of the node's Fetch streams it belongs to.
-        incremental: False where each request stands for itself.
-        known: by partition; without a session only what is being asked for.
-        in_flight: requests under way.
+        life: number of the node's Fetch stream that the session belongs to.
+        incremental: False if each request is self-contained.
+        known: by partition; without a session only the partitions in flight.
+        in_flight: requests in flight.
     """
 
     node: NodeConnection
@@ -100,11 +100,11 @@ class FetchSession:
     _epoch: int = 0
 
     def next_fetch(self, wanted: Sequence[Wanted], now_s: float, max_bytes: int, limit_bytes: int) -> Fetch | None:
-        """The next request, if there is one to be made now.
+        """Returns the next request, or None if none is needed now.
 
         Arguments:
-            wanted: all that is to be read from the node.
-            max_bytes: of the whole answer; limit_bytes: of one partition in it.
+            wanted: all partitions to be read from the node.
+            max_bytes: limit of the whole response; limit_bytes: of one partition in it.
         """
         if len(self.in_flight) >= (IN_FLIGHT if self.incremental else ALONE_IN_FLIGHT):
             return None
@@ -148,9 +148,9 @@ class FetchSession:
         )
 
     def _is_behind(self, wanted: Iterable[Wanted]) -> bool:
-        """Whether the node could answer another request at once, also after those that are under way.
+        """True if the node could answer another request at once, also after those in flight.
 
-        At the end of a log it could not: the request would take the place of the one that waits, for nothing.
+        At the end of a log it could not: the request would replace the waiting one without benefit.
         """
         known = (self.known.get((one.topic_id, one.state.tp.partition)) for one in wanted)
         return any(one is not None and one.is_behind for one in known)
@@ -162,16 +162,16 @@ class FetchSession:
             request.forgotten.add(topic_id=key[0], partition=key[1])
 
     def answered(self, fetch: Fetch) -> None:
-        """A request has been answered, or will not be."""
+        """Removes a request that was answered, or will not be."""
         self.in_flight.pop(fetch, None)
         if not self.incremental:
             self.known = {key: known for key, known in self.known.items() if known.epoch != fetch.epoch}
 
     def heard(self, fetch: Fetch, result: FetchedResult) -> tuple[PartitionState, int] | None:
-        """Takes in where the node is now with a partition.
+        """Updates the node's position in a partition.
 
         Returns:
-            The state that the result is about and the offset that it begins at; None if it is about the past.
+            The state and start offset of the result; None if it is outdated.
         """
         key = (result.told.topic_id, result.told.partition)
         known = self.known.get(key)
@@ -185,7 +185,7 @@ class FetchSession:
             try:
                 known.fetch_offset = parse_header(result.entries[-1]).last_offset + 1
             except CorruptEntryError:
-                del self.known[key]  # Where the node went on is not to be known: it is named anew.
+                del self.known[key]  # The node's position is unknown: the partition is named again.
             is_full = 2 * sum(map(len, result.entries)) >= min(fetch.max_bytes, fetch.limit_bytes)
             known.stride = known.fetch_offset - offset if is_full else 0
         return (state, offset) if fresh else None

@@ -1,4 +1,4 @@
-"""Fetches ahead of the application: one long poll per leader at a time for each partition, within a bound of bytes.
+"""Fetches ahead of the application: one long poll per leader at a time for each partition, within a limit in bytes.
 
 Like the producer's sender it is one object on one event loop, whose every event ends in :meth:`Fetcher._pump`.
 """
@@ -41,17 +41,17 @@ from quorumlog.sdk.records.fetched import FetchedRows, rows_from
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.wire.entry import CorruptEntryError, parse_header
 
-#: While a fetch is under way, how often to look whether its leader is silent.
+#: Interval of checks for silent leaders while a fetch is in flight.
 _WATCH_EVERY_S = 0.1
-#: A leader that is this late with an answer may be paused: ask the others whether there is a new one.
+#: A leader whose response is this late may be paused: ask the other replicas for a new leader.
 _SILENCE_S = 0.25
-#: What one answer may hold; nodes and clients take messages of twice that.
+#: Limit of one response; nodes and clients accept messages of twice that.
 _LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
-#: Damage is fetched again this often before the application is told: it may have come about on the way.
+#: Damaged data is fetched again this often before the error is raised: it may have been damaged in transit.
 _CORRUPT_ATTEMPTS = 3
-#: A topic may be unknown to a node for a moment; for this long, it is gone.
+#: A topic may be unknown to a node briefly; after this time it counts as deleted.
 _UNKNOWN_TOPIC_S = 5.0
-#: A node that takes no further session is asked for one again after this time.
+#: A node without free sessions is asked for one again after this time.
 _WITHOUT_SESSION_S = 30.0
 
 _log = logging.getLogger("quorumlog.sdk")
@@ -59,12 +59,12 @@ _log = logging.getLogger("quorumlog.sdk")
 
 @dataclass(slots=True, eq=False)
 class _Arrived:
-    """Entries that came for one partition, being decoded one by one, or some together.
+    """Received entries of one partition, decoded one by one or several together.
 
     Arguments:
-        offset: where they begin; moves on with what has been decoded.
-        rows: what they hold.
-        undecoded_bytes: of the entries that have not been decoded.
+        offset: of the first undecoded record.
+        rows: decodes the entries lazily.
+        undecoded_bytes: size of the entries that are not decoded yet.
     """
 
     state: PartitionState
@@ -79,7 +79,7 @@ class Fetcher:
 
     Arguments:
         clock: monotonic seconds.
-        metrics: counts answers.
+        metrics: counts responses.
     """
 
     def __init__(
@@ -104,8 +104,8 @@ class Fetcher:
         self._closed = False
         self._served = 0
         self._outages = OutageLog("fetching from")
-        #: Partitions wait for the application to make room: until it has taken so many bytes in all (by the
-        #: assignment's count); infinite if none waits. Set under the assignment's lock.
+        #: Fetching is paused until the application has taken this many bytes in total (by the assignment's count);
+        #: infinite if no partition waits. Set under the assignment's lock.
         self._room_at: float = math.inf
         cluster.on_change(lambda: self._guarded(self._leaders_changed))
         cluster.keep_topics(self._topics)
@@ -115,28 +115,28 @@ class Fetcher:
             return {tp.topic for tp in self._assignment.states}
 
     def wants_a_look(self, *, all_taken: bool) -> bool:
-        """Whether there may be room now for what waits for it. From any thread.
+        """True if memory may have become free for waiting partitions. From any thread.
 
         Arguments:
-            all_taken: the application has taken all that it could.
+            all_taken: the application has taken all available records.
         """
         return self._assignment.taken_bytes >= self._room_at or (all_taken and self._room_at < math.inf)
 
     def wake(self) -> None:
-        """Looks at what can be fetched. On the loop's thread."""
+        """Fetches what is due. Called on the loop's thread."""
         if not self._closed:
             self._guarded(self._decode if self._arrived else self._pump)
 
     def _guarded(self, step: Callable[[], None]) -> None:
-        """Runs a step. The caller of a poll is told when it raises; otherwise the caller would wait for ever."""
+        """Runs a step. The caller of a poll receives its exception, so that it does not wait indefinitely."""
         try:
             step()
-        except Exception as error:  # whatever it is, it is a defect
+        except Exception as error:  # any exception is a defect
             _log.exception("the consumer has failed")
             self.close()
             with self._assignment.lock:
                 for state in self._assignment.states.values():
-                    state.error = UnknownServerError(f"the consumer has failed, make a new one: {error!r}")
+                    state.error = UnknownServerError(f"the consumer has failed, create a new one: {error!r}")
             self._assignment.notify()
 
     def _pump(self) -> None:
@@ -159,7 +159,7 @@ class Fetcher:
                 known = self._check_identity(state)
                 if state.error is not None:
                     has_failed = True
-                    continue  # Of a topic that is another one: said first, as what has failed before.
+                    continue  # The topic was recreated: the error is raised first, as for other failures.
                 if known and state.fetch_offset is None:
                     state.resetting = True
                     to_reset.append(state)
@@ -188,14 +188,14 @@ class Fetcher:
             self._arm_timer(wanted_at)
 
     def _check_identity(self, state: PartitionState) -> bool:
-        """A topic that was deleted and created anew is read from its beginning, also where ``auto_offset_reset`` says
-        ``latest``; where it says ``none``, the application is told.
+        """Restarts reading if the topic was deleted and created again.
 
-        Otherwise what was written before we noticed would be skipped in silence, or a position of the old topic would
-        be taken for one of the new topic. A consumer group says itself who reads the new topic.
+        It is read from its start, also with ``auto_offset_reset="latest"``; with ``none``, an error is raised.
+        Otherwise records written before this check would be skipped silently, or a position of the old topic would be
+        applied to the new one. A consumer group itself decides which member reads the new topic.
 
         Returns:
-            False where the partition is not known to be what it was when it was assigned.
+            False if the partition may differ from the one that was assigned.
         """
         topic = self._cluster.metadata.topics.get(state.tp.topic)
         if state.pinned:  # The coordinator knows of topics and partitions before every node does.
@@ -205,14 +205,14 @@ class Fetcher:
         if state.topic_id is not None and self._config.auto_offset_reset == "none":
             state.move(None, "none")
             state.error = OffsetOutOfRangeError(
-                f"topic {state.tp.topic} was deleted and created anew: seek, or set auto_offset_reset"
+                f"topic {state.tp.topic} was deleted and created again: seek, or set auto_offset_reset"
             )
         elif state.topic_id is not None:
-            _log.warning("topic %s was deleted and created anew: partition %d is read from its beginning", *state.tp)
+            _log.warning("topic %s was deleted and created again: partition %d is read from its start", *state.tp)
             state.move(None, "earliest")
-            state.committed = -1  # Of this topic nothing is.
+            state.committed = -1  # Nothing of this topic is committed.
         if state.topic_id is not None:
-            state.high_watermark, state.log_start = -1, 0  # Those of the log before it say nothing of this one.
+            state.high_watermark, state.log_start = -1, 0  # Those of the old log do not apply to this one.
         state.topic_id = topic.topic_id
         return True
 
@@ -229,8 +229,8 @@ class Fetcher:
         queued = self._assignment.queued_bytes()
         for node in by_node:
             self._session(node, now)
-        # Every node gets its share, for both of its requests: one of whose partitions nothing comes must not hold what
-        # the others need.
+        # Every node gets its share, for both of its requests: a node without new records must not hold bytes that the
+        # others need.
         share = max(1, config.fetch_max_bytes // (IN_FLIGHT * len(self._sessions) or 1))
         for node, wanted in by_node.items():
             session = self._sessions[node]
@@ -238,8 +238,8 @@ class Fetcher:
             budget = config.fetch_max_bytes - queued - under_way
             most = min(share, len(wanted) * config.max_partition_fetch_bytes, _LARGEST_ANSWER_BYTES)
             max_bytes = min(budget, most)
-            # With little room it waits for half of what it may ask for. An application that is slower than the nodes
-            # would otherwise have each of its polls followed by a request for as little (silly windows, RFC 813).
+            # With little free memory it waits for half of the possible size. Otherwise an application that is slower
+            # than the nodes would cause a small request after each poll (silly window syndrome, RFC 813).
             lacking = (most + 1) // 2 - max_bytes
             if lacking > 0:
                 self._room_at = min(self._room_at, self._assignment.taken_bytes + lacking)
@@ -247,8 +247,8 @@ class Fetcher:
                     asyncio.get_running_loop().call_soon(self.wake)
                 return
             if not session.incremental:
-                # Without a session a node fills its answer in the order of the request. The partition that has waited
-                # longest comes first. Otherwise, with more backlog than an answer takes, the last ones would starve.
+                # Without a session a node fills its response in the order of the request. The partition that has waited
+                # longest comes first. Otherwise, if the backlog exceeds a response, the last ones would starve.
                 wanted.sort(key=_last_served)
             fetch = session.next_fetch(wanted, now, max_bytes, config.max_partition_fetch_bytes)
             if fetch is None:
@@ -259,7 +259,7 @@ class Fetcher:
             future.add_done_callback(partial(self._on_answer, fetch))
 
     def _session(self, node: NodeConnection, now: float) -> FetchSession:
-        """The session with a node, a new one if its stream is another one."""
+        """Returns the session with a node; a new one if its stream was replaced."""
         life = node.fetch.open()
         session = self._sessions.get(node)
         if session is None or session.life != life:
@@ -274,7 +274,7 @@ class Fetcher:
         session = fetch.session
         error = future.exception()
         if self._closed or fetch not in session.in_flight:
-            return  # It was given up.
+            return  # The fetch was given up.
         if error is None and future.result().told.HasField("error"):
             error = self._session_refused(session, future.result().told.error)
         if error is not None:
@@ -285,8 +285,8 @@ class Fetcher:
         else:
             self._arrived.extend(self._accept(fetch, future.result().results))
             session.answered(fetch)
-            # Ask on before decoding: the node works on the next answer while this one is being looked at. The stream
-            # writes when its task is run, and that is next; the decoding comes behind it.
+            # Request more before decoding: the node works on the next response while this one is decoded. The stream
+            # writes when its task runs, which is next; the decoding runs after it.
             asyncio.get_running_loop().call_soon(self._guarded, self._decode)
         self._pump()
 
@@ -297,7 +297,7 @@ class Fetcher:
         return error
 
     def _accept(self, fetch: Fetch, results: Iterable[FetchedResult]) -> list[_Arrived]:
-        """Moves fetch offsets past what has come, unseen, and sets it aside to be decoded."""
+        """Advances fetch offsets past received entries, without decoding them, and returns the entries for decoding."""
         arrived: list[_Arrived] = []
         now = self._clock()
         came_bytes = 0
@@ -305,7 +305,7 @@ class Fetcher:
             for result in results:
                 heard = fetch.session.heard(fetch, result)
                 if heard is None:
-                    continue  # The application has gone elsewhere, or another node leads.
+                    continue  # The application has sought elsewhere, or another node leads.
                 state, offset = heard
                 told, entries = result.told, result.entries
                 state.log_start = max(state.log_start, told.log_start_offset)
@@ -331,12 +331,13 @@ class Fetcher:
         return arrived
 
     def _decode(self) -> None:
-        """Checks, decodes and queues what has come, as far as there is room. Outside the lock: it is most of the work.
+        """Verifies, decodes and queues received entries, as far as memory allows. Outside the lock, as it is most of
+        the work.
 
-        Compressed batches may become many times as large; they wait as they are until the application has taken some.
+        Compressed batches may expand many times; they wait compressed until the application has taken records.
         """
         if self._closed:
-            return  # Between the answer and this.
+            return  # Closed between the response and this call.
         room = 0
         while self._arrived and (room > 0 or (room := self._count_room()) > 0):
             decoded_bytes = self._decode_next(self._arrived[0])
@@ -348,20 +349,22 @@ class Fetcher:
         self._pump()
 
     def _count_room(self) -> int:
-        """Bytes that may be decoded now. If there are none, the application comes back when it has taken enough."""
+        """Returns the bytes that may be decoded now. If it is not positive, decoding resumes when the application has
+        taken enough."""
         with self._assignment.lock:
             undecoded = sum(arrived.undecoded_bytes for arrived in self._arrived)
             room = self._config.fetch_max_bytes - (self._assignment.queued_bytes() - undecoded)
             if room <= 0 and not self._assignment.has_records():
-                room = 1  # A further batch: otherwise the application, which has nothing to take, would wait for ever.
+                # One more batch: otherwise the application, which has nothing to take, would wait indefinitely.
+                room = 1
             self._room_at = math.inf if room > 0 else self._assignment.taken_bytes - room + 1
             return room
 
     def _decode_next(self, arrived: _Arrived) -> int | None:
-        """Decodes and queues one batch of what came for a partition, or some together.
+        """Decodes and queues one received batch of a partition, or several together.
 
         Returns:
-            Its size in memory; None when that was all.
+            Its size in memory; None if there was none left.
         """
         state = arrived.state
         if state.generation != arrived.generation:
@@ -376,8 +379,8 @@ class Fetcher:
             if state.generation != arrived.generation:
                 return None
             if damage is not None:
-                # The sound batches before it are handed out; the next fetch begins with the damage, and counts it.
-                # What else has come lies behind it.
+                # The intact batches before it are returned; the next fetch starts at the damaged one, and counts it.
+                # Other received entries are after it.
                 state.queued_bytes -= sum(other.undecoded_bytes for other in self._arrived if other.state is state)
                 state.generation += 1
                 state.fetch_offset = arrived.offset
@@ -392,7 +395,7 @@ class Fetcher:
             return part.size_bytes
 
     def _lost(self, session: FetchSession, error: QuorumlogError, *, anew: bool = False) -> None:
-        """A session is over. Each of its partitions is asked for again, at the leader of then; at once if ``anew``."""
+        """Ends a session. Each of its partitions is requested again from its current leader; at once if ``anew``."""
         now = self._clock()
         if self._sessions.get(session.node) is session:
             del self._sessions[session.node]
@@ -410,7 +413,8 @@ class Fetcher:
         self, state: PartitionState, offset: int, error: QuorumlogError, result: data_plane_pb2.FetchResult, now: float
     ) -> None:
         topic, partition = state.tp
-        # The epoch of the result itself tells nothing: one that campaigns in vain is in a term that nobody ever leads.
+        # The epoch of the result itself is no evidence: a candidate that campaigns in vain is in a term without a
+        # leader.
         news = self._cluster.learn_from(topic, result.topic_id, partition, result.error)
         if isinstance(error, OffsetOutOfRangeError):
             self._out_of_range(state, offset, error, result, now)
@@ -422,7 +426,7 @@ class Fetcher:
             self._cluster.request_refresh()
 
     def _note_failure(self, state: PartitionState, error: QuorumlogError, now: float) -> None:
-        """Tries again where that can help, and tells the application where it cannot."""
+        """Schedules a retry if that can help; otherwise sets the error for the application."""
         self._back_off(state, now)
         if isinstance(error, UnreadableBatchError):
             state.error = error  # Every replica has the same bytes.
@@ -442,14 +446,14 @@ class Fetcher:
         self, state: PartitionState, offset: int, error: QuorumlogError, result: data_plane_pb2.FetchResult, now: float
     ) -> None:
         if state.unproven and offset >= result.log_start_offset:
-            # The same may be true of what the group has committed, which we have not seen: its leader is asked to make
-            # sure of where the log ends.
+            # This consumer has not seen the log reach the committed offset yet: its leader must confirm the end of the
+            # log.
             state.resetting = True
             self._look_ups.prove(state, offset)
             return
         if result.log_start_offset <= offset <= state.high_watermark:
-            # We have seen the end further on than this: the node is new in its office and does not know it yet. To
-            # reset now would read the whole log twice, or skip what is not read.
+            # This consumer has already seen a higher end of the log: the new leader does not know it yet. A reset now
+            # would read the whole log twice, or skip unread records.
             self._back_off(state, now)
             return
         what_there_is = extent(result.log_start_offset, result.high_watermark)
@@ -460,7 +464,7 @@ class Fetcher:
             )
             return
         _log.warning(
-            "offset %d of %s-%d is out of range: %s; reading goes on at the %s",
+            "offset %d of %s-%d is out of range: %s; reading continues at the %s",
             offset, *state.tp, what_there_is, self._config.auto_offset_reset,
         )  # fmt: skip
         state.move(None, self._config.auto_offset_reset)
@@ -468,7 +472,7 @@ class Fetcher:
     # --- leaders and time ----------------------------------------------------------------------------------------
 
     def _leaders_changed(self) -> None:
-        """Metadata was heard: partitions whose leader has moved are fetched from the new one at once."""
+        """Applies new metadata: partitions whose leader has moved are fetched from the new one at once."""
         if self._closed:
             return
         now = self._clock()
@@ -480,7 +484,7 @@ class Fetcher:
         self._pump()
 
     def _watch(self, now: float) -> None:
-        """Looks for fetches that take too long."""
+        """Handles fetches that take too long."""
         promised_s = self._config.fetch_max_wait_ms / 1000
         for session in list(self._sessions.values()):
             late_s = max((now - fetch.sent_at_s - promised_s for fetch in session.in_flight), default=-1.0)
@@ -510,7 +514,7 @@ class Fetcher:
 
 
 def _may_ask_on(error: QuorumlogError, fetch: Fetch) -> bool:
-    """Whether nothing stands in the way of asking again at once: without a session, or in a new one."""
+    """True if the request can be repeated at once: without a session, or in a new one."""
     goes_on = isinstance(error, InvalidFetchSessionEpochError) and fetch.epoch > 1
     return goes_on or isinstance(error, TooManyFetchSessionsError)
 
@@ -520,7 +524,7 @@ def _last_served(wanted: Wanted) -> int:
 
 
 def _offset_after(entry: bytes, offset: int) -> int:
-    """The offset after an entry that nobody has checked yet; ``offset`` if even its header makes no sense."""
+    """Returns the offset after an unverified entry; ``offset`` if its header is invalid."""
     try:
         return max(offset, parse_header(entry).last_offset + 1)
     except CorruptEntryError:

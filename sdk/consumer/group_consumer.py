@@ -1,9 +1,9 @@
-"""A consumer's part in its group: what it reads follows what the group gives it, and what it has done is committed.
+"""A consumer's part in its group: reading follows the group's assignment, and processed records are committed.
 
-Heartbeats and look-ups go on in the background, on the event loop. What concerns the application happens when the
-application is there, inside ``poll``: it is told what it has lost, what it is to give up and what it has got, one
-:class:`RebalanceStep` after the other. A partition that is taken away is not handed out any more from the moment the
-coordinator says so; it is released at the next poll, when the work on its last records is done and committed.
+Heartbeats and look-ups continue in the background, on the event loop. Everything that concerns the application happens
+inside ``poll``: its listener is called with lost, revoked and assigned partitions, one :class:`RebalanceStep` after the
+other. A revoked partition returns no records from the moment the coordinator revokes it; it is released at the next
+poll, when its last records are processed and committed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from quorumlog.sdk.metrics.consumer_metrics import ConsumerMetrics
 from quorumlog.sdk.runtime.client_runtime import ClientRuntime
 from quorumlog.sdk.types import OffsetAndMetadata, TopicPartition
 
-#: How long leaving the group may take when a consumer closes.
+#: Time limit for leaving the group when a consumer closes.
 LEAVE_TIMEOUT_S = 1.0
 
 _log = logging.getLogger("quorumlog.sdk")
@@ -42,16 +42,17 @@ _log = logging.getLogger("quorumlog.sdk")
 class GroupConsumer:
     """One consumer's membership of its group, its partitions, and its commits.
 
-    But for :attr:`pending` and :meth:`came_back` it belongs to the event loop.
+    Except for :attr:`pending` and :meth:`came_back` it belongs to the event loop.
 
     Arguments:
-        runtime: where time and member ids come from.
-        metrics: counts what the group does.
-        wake: has the fetcher look again.
+        runtime: source of time and member ids.
+        metrics: counts events of the group.
+        wake: wakes the fetcher.
 
     Attributes:
-        subscription: what the group is asked for; None with partitions assigned by hand, which needs no membership.
-        pending: the application has to be told something, in its next poll.
+        subscription: the subscription of the membership; None with partitions assigned by hand, which needs no
+            membership.
+        pending: the next poll has a step or an error for the application.
     """
 
     def __init__(
@@ -90,10 +91,10 @@ class GroupConsumer:
         self.commits = Commits(cluster, coordinators, config.group_id, config.request_timeout_ms / 1000)
         self.subscription: Subscription | None = None
         self.pending = False
-        #: What the application works on, and what has been lost of it without its knowledge.
+        #: The partitions that the application works on, and those lost before the application was notified.
         self._active: dict[TopicPartition, GroupPartition] = {}
         self._lost: set[TopicPartition] = set()
-        #: What it will be told that it has got; what has yet to be looked up for it, and by which look-up.
+        #: Partitions to announce to the application; partitions whose start is being looked up, and by which look-up.
         self._ready: dict[GroupPartition, tuple[TopicPartition, Start]] = {}
         self._preparing: dict[GroupPartition, object] = {}
         #: The id under which each topic was read last.
@@ -106,9 +107,9 @@ class GroupConsumer:
         self._auto_commit: asyncio.Task[None] | None = None
         self._next_commit_s = clock() + config.auto_commit_interval_ms / 1000
         self._last_poll_s = clock()
-        #: The poll that the application waits in.
+        #: The current poll of the application.
         self._polling: object | None = None
-        #: What the listener has been told to give up, and has not returned from.
+        #: Partitions in a running revocation callback of the listener.
         self._being_told: set[TopicPartition] = set()
         self._committing: set[asyncio.Future[None]] = set()
         self._poll_timer: asyncio.TimerHandle | None = None
@@ -116,10 +117,11 @@ class GroupConsumer:
     # --- the application comes and goes --------------------------------------------------------------------------
 
     def came_back(self) -> bool:
-        """The application is back for more: what it was given before is done. On its own thread.
+        """Notes that the application called again, so that all returned records are processed. On the application's
+        thread.
 
         Returns:
-            Whether it is time to commit that.
+            True if it is time to commit them.
         """
         now = self._last_poll_s = self._clock()
         if not self._config.enable_auto_commit or now < self._next_commit_s:
@@ -128,13 +130,13 @@ class GroupConsumer:
         return True
 
     def begin_poll(self, poll: object) -> None:
-        """The application waits in a poll from now on, and is not absent. On its own thread.
+        """Notes that the application waits in a poll, so that it counts as active. On the application's thread.
 
         Arguments:
-            poll: stands for this poll.
+            poll: identifies this poll.
 
         Raises:
-            IllegalStateError: it is in one already: what that one returns would count as done when this one begins.
+            IllegalStateError: a poll is already in progress; its records would count as processed when this one starts.
         """
         if self._polling is not None:
             raise IllegalStateError(
@@ -144,17 +146,17 @@ class GroupConsumer:
         self._polling = poll
 
     def end_poll(self, poll: object) -> None:
-        """Ends a poll, if it has begun. On the application's own thread."""
+        """Ends a poll, if it has begun. On the application's thread."""
         if self._polling is poll:
             self._last_poll_s = self._clock()
             self._polling = None
 
     def out_of_date(self) -> bool:
-        """Whether what has been taken out for the application must not be handed to it any more. On its own thread."""
+        """True if rows taken for the application must no longer be returned to it. On the application's thread."""
         return self.pending or self._clock() >= self._assignment.valid_until_s
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Joins the group for a subscription, or changes it."""
+        """Joins the group with a subscription, or changes the subscription."""
         self.subscription = subscription
         self._error = None
         self.membership.subscribe(subscription.topics, subscription.pattern)
@@ -167,7 +169,7 @@ class GroupConsumer:
         self._session.pump()
 
     def _watch_polls(self) -> None:
-        """Leaves the group by itself when the application does not poll for too long: others shall have its part."""
+        """Leaves the group if the application does not poll for too long, so that others receive its partitions."""
         if self._poll_timer is not None:
             self._poll_timer.cancel()
             self._poll_timer = None
@@ -210,14 +212,14 @@ class GroupConsumer:
         member = membership.state is MembershipState.MEMBER
         self._assignment.valid_until_s = membership.session_ends_s if member else float("inf")
         self._committed_before_release &= self._revoked()
-        if unannounced:  # The application has never heard of them.
+        if unannounced:  # The application was never notified of them.
             self._release(unannounced)
         if self._to_tell():
             self.pending = True
             self._assignment.notify()
 
     def _mark_revoked(self) -> None:
-        """Hands out nothing of what is lost or is to be given up."""
+        """Stops returning records of lost and revoked partitions."""
         with self._assignment.lock:
             for tp, place in self._active.items():
                 state = self._assignment.states[tp]
@@ -239,7 +241,7 @@ class GroupConsumer:
         self._session.pump()
 
     def _prepare(self, gained: Iterable[GroupPartition]) -> None:
-        """Looks up, in the background, where partitions begin that have come."""
+        """Looks up the start of new partitions, in the background."""
         look_up = object()
         topics = self.membership.topics
         wanted = {place: TopicPartition(topics[place.topic_id].topic, place.partition) for place in sorted(gained)}
@@ -276,9 +278,10 @@ class GroupConsumer:
     def _start(
         self, place: GroupPartition, tp: TopicPartition, first: int, committed: OffsetAndMetadata | None
     ) -> Start:
-        """Where a partition begins. One that the topic gained since the group began is read from its first record.
+        """Returns the start of a partition. One that the topic gained since the group began is read from its first
+        record.
 
-        Without this, what was written before we noticed would be skipped in silence.
+        Otherwise records written before this member noticed the partition would be skipped silently.
         """
         reset = self._config.auto_offset_reset
         if committed is not None:
@@ -289,16 +292,16 @@ class GroupConsumer:
     # --- what the application is told ----------------------------------------------------------------------------
 
     async def next_step(self, done: ReadOffsets) -> RebalanceStep | None:
-        """What the application has to be told now, if anything; :meth:`finished` when it has been.
+        """Returns the next step for the application, or None; call :meth:`finished` after it.
 
         Arguments:
-            done: how far it has come, now that it is back for more.
+            done: offsets of the processed records, now that the application called again.
 
         Raises:
-            QuorumlogError: the group cannot be read any more; said once, then it is tried again.
+            QuorumlogError: the group cannot be read; raised once, then joining is tried again.
         """
         if self._step is not None:
-            return self._step  # Ctrl-C has come before the application was told, or before it had said so.
+            return self._step  # Ctrl-C interrupted the previous call of the listener, or its completion.
         self.pending = False
         if self._error is not None:
             error, self._error = self._error, None
@@ -329,11 +332,11 @@ class GroupConsumer:
             self._join()
 
     def _commit_before_release(self, revoked: set[TopicPartition], done: ReadOffsets) -> None:
-        """Commits what is done of partitions that go; the poll goes on meanwhile with those that stay."""
+        """Commits processed records of revoked partitions; the poll continues with the others in the meantime."""
         losses = self._losses
         if self._auto_commit is not None and not self._auto_commit.done():
             self._auto_commit.add_done_callback(lambda _: self._changed(AssignmentChange()))
-            return  # What was committed last is under way; then it is looked at again.
+            return  # A commit is in flight; this is called again after it.
         offsets = done.of(revoked)
 
         async def commit() -> None:
@@ -345,11 +348,11 @@ class GroupConsumer:
         self._auto_commit.add_done_callback(lambda _: self._changed(AssignmentChange()))
 
     def _place_ready(self) -> set[TopicPartition]:
-        """Begins to read what has come. (Nothing is handed out before the application has been told.)"""
+        """Starts reading new partitions. No record is returned before the application was notified."""
         states: dict[TopicPartition, PartitionState] = {}
         for place, (tp, start) in self._ready.items():
             if tp in self._active:
-                continue  # Of a topic that was made anew; the former one has to be given up first.
+                continue  # Of a recreated topic; the partition of the old one must be given up first.
             state = states[tp] = PartitionState.at(tp, place.topic_id, start)
             state.pinned = True
             self._active[tp] = place
@@ -360,18 +363,18 @@ class GroupConsumer:
         return set(states)
 
     def begins(self, step: RebalanceStep) -> None:
-        """The listener is about to be told. On the application's own thread."""
+        """Notes that the listener is about to be called. On the application's thread."""
         if step.kind is not Rebalance.ASSIGNED:
             self._being_told |= step.partitions
 
     async def finished(self, step: RebalanceStep) -> None:
-        """The application has been told."""
+        """Completes a step after the listener returned."""
         self._step = None
         self._metrics.rebalanced(self._clock())
         if step.kind is Rebalance.ASSIGNED:
             self._wake()
         else:
-            # None where the listener itself has unsubscribed.
+            # Empty if the listener itself has unsubscribed.
             places = [self._active.pop(tp) for tp in step.partitions if tp in self._active]
             self._being_told -= step.partitions
             self._lost -= step.partitions
@@ -387,7 +390,7 @@ class GroupConsumer:
         """Commits offsets.
 
         Raises:
-            CommitFailedError: this consumer does not have one of the partitions, or not any more.
+            CommitFailedError: this consumer does not have one of the partitions, or has lost it.
         """
         done = asyncio.get_running_loop().create_future()
         self._committing.add(done)
@@ -413,7 +416,7 @@ class GroupConsumer:
                 or member.state is not MembershipState.MEMBER
                 or not member.owned.issuperset(left)
             ):
-                raise self._commit_failed("the partitions were taken away meanwhile")
+                raise self._commit_failed("the partitions were taken away in the meantime")
             return Committer(member.member_id, member.member_epoch)
 
         await self.commits.commit({places[tp]: offset for tp, offset in offsets.items()}, committer)
@@ -425,8 +428,8 @@ class GroupConsumer:
 
     async def _places(self, partitions: ReadOffsets) -> dict[TopicPartition, GroupPartition]:
         if self.subscription is None:
-            # Of what was read, the id is that under which it was. By the name, offsets of a deleted topic would be
-            # stored for the next one, and the group would skip records of that.
+            # Offsets of records that were read are committed under the topic id at that time. By name, offsets of a
+            # deleted topic would be stored for the next one, and the group would skip records of that.
             ids = partitions.topic_ids
             others = [tp for tp in partitions if tp not in ids]
             await self._cluster.require_partitions(others, self._config.request_timeout_ms / 1000)
@@ -444,21 +447,21 @@ class GroupConsumer:
 
     def _commit_failed(self, why: str) -> CommitFailedError:
         return CommitFailedError(
-            f"this consumer may not commit for group {self._config.group_id!r}: {why}; poll goes on where the group has"
-            " committed, and max_poll_interval_ms says how long the work on one poll may take"
+            f"this consumer may not commit for group {self._config.group_id!r}: {why}; poll continues at the group's"
+            " committed offsets, and max_poll_interval_ms limits the processing time of one poll"
         )
 
     def commit_done(self, done: ReadOffsets) -> None:
-        """Commits in the background what the application has done."""
+        """Commits processed records in the background."""
         if self._auto_commit is None or self._auto_commit.done():
             self._auto_commit = self._run(self._commit_quietly(done))
 
     async def commit_finally(self, done: ReadOffsets, limit_s: float) -> None:
-        """Commits what the application has done, within limits, before it gives everything up; what it has asked for
-        to be committed (``commit_async``) before."""
+        """Commits processed records within a time limit, after pending commits (``commit_async``), before giving
+        everything up."""
         try:
             async with asyncio.timeout(limit_s):
-                await asyncio.sleep(0)  # What was asked for last has begun by now.
+                await asyncio.sleep(0)  # Commits requested last have started by now.
                 under_way = self._committing | ({self._auto_commit} if self._auto_commit is not None else set())
                 if under_way:
                     await asyncio.wait(under_way)
@@ -467,7 +470,7 @@ class GroupConsumer:
             _log.warning("consumer group %s: the last commit did not complete in time", self._config.group_id)
 
     async def _commit_quietly(self, done: ReadOffsets) -> None:
-        """Commits what is news. When it fails, the next reader does the work again: nothing is lost."""
+        """Commits changed offsets. If it fails, the next reader processes the records again: nothing is lost."""
         states = self._assignment.states
         news = done.of(
             tp
@@ -481,20 +484,20 @@ class GroupConsumer:
             await self.commit(news)
         except QuorumlogError as error:
             if subscription is not None and self.subscription is None:
-                return  # Closed by another task, which has committed what it knew to be done.
+                return  # Closed by another task, which has committed the processed records.
             _log.warning("consumer group %s: an automatic commit failed: %s", self._config.group_id, error.message)
 
     # --- the end -------------------------------------------------------------------------------------------------
 
     async def farewell(self) -> RebalanceStep | None:
-        """What the application is told before it gives everything up, if it has anything."""
-        # A loss takes all that there is, and nothing new is placed before it has been told: all is lost, or nothing.
+        """Returns the listener's last step before all partitions are given up, if any."""
+        # A loss affects all partitions, and none is added before the listener was called: either all are lost, or none.
         assert not self._lost or self._lost == self._active.keys(), f"{self._lost} of {self._active.keys()} lost"
-        going = frozenset(self._active.keys() - self._being_told)  # It may be the listener who ends it.
+        going = frozenset(self._active.keys() - self._being_told)  # The listener itself may be unsubscribing.
         return RebalanceStep(Rebalance.LOST if self._lost else Rebalance.REVOKED, going) if going else None
 
     async def leave(self, limit_s: float) -> None:
-        """Leaves the group; nothing is read any more."""
+        """Leaves the group and stops reading."""
         self._assignment.remove(list(self._active))
         self._active.clear()
         self._lost.clear()
@@ -508,7 +511,7 @@ class GroupConsumer:
         await self._session.leave(limit_s)
 
     async def close(self, limit_s: float = LEAVE_TIMEOUT_S) -> None:
-        """Leaves, and stops everything."""
+        """Leaves the group and stops all background work."""
         try:
             await self.leave(limit_s)
         finally:
@@ -530,9 +533,9 @@ class GroupConsumer:
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:
-        """Tells the caller of a poll what should never happen. Otherwise the caller would wait for ever."""
+        """Reports a defect to the caller of a poll, which would otherwise wait indefinitely."""
         _log.error("consumer group %s: the consumer has failed", self._config.group_id, exc_info=error)
         self._assignment.valid_until_s = float("-inf")
-        self._error = UnknownServerError(f"the consumer has failed, make a new one: {error!r}")
+        self._error = UnknownServerError(f"the consumer has failed, create a new one: {error!r}")
         self.pending = True
         self._assignment.notify()

@@ -1,16 +1,17 @@
-"""A member of a consumer group, as a state machine: what to tell the coordinator, and what its answers mean (KIP-848).
+"""A member of a consumer group as a state machine: its heartbeats, and the effect of the coordinator's responses
+(KIP-848).
 
-No I/O and no clock: its owner sends what :meth:`GroupMembership.heartbeat` returns, hands in the answers, and
-says what time it is. The consumer does so on its event loop, the simulator on virtual time.
+No I/O and no clock: its owner sends the heartbeats from :meth:`GroupMembership.heartbeat`, and passes in the responses
+and the time. The consumer does so on its event loop, the simulator on virtual time.
 
-Three rules keep a partition from being worked on by two members:
+Three rules prevent two members from working on one partition:
 
-- What the coordinator takes away stays in ``owned``, and is told as such, until :meth:`GroupMembership.release`.
-- A member that has not been answered for a session timeout counts everything as lost, by its own clock. The time runs
-  from when the last answered heartbeat was *sent*, which is before the coordinator began to count: so it is the member
-  that stops first.
-- Each heartbeat repeats the version of the assignment that was taken up last. So one that is long on its way does not
-  release, at the next coordinator, what the member was given since.
+- A revoked partition stays in ``owned``, and is reported as such, until :meth:`GroupMembership.release`.
+- A member without a response for a session timeout considers everything lost, by its own clock. The time counts from
+  when the last answered heartbeat was *sent*, which is before the coordinator started to count: so the member stops
+  first.
+- Each heartbeat repeats the version of the last adopted assignment. So a delayed heartbeat does not release, at the
+  next coordinator, partitions that the member was assigned since.
 """
 
 from __future__ import annotations
@@ -31,44 +32,44 @@ from quorumlog.v1 import groups_pb2
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
-#: A static member leaves for a restart: its partitions wait for it.
+#: A static member leaves for a restart: its partitions are reserved for it.
 LEAVE_STATIC_EPOCH = -2
-#: Beyond the time that it may wait at the coordinator, an answer may be on its way for so long.
+#: Allowance for the network, in addition to the time that a heartbeat may wait at the coordinator.
 ANSWER_PATIENCE_S = 1.0
 #: A session that a new coordinator grants is longer than its time-out by two election timeouts: 1.2 s by default.
 _LONGER_SESSION_MS = 3000
-#: An answer without news may come long before its time, because the coordinator parks no more heartbeats. Then the
-#: next heartbeat follows after this part of the interval. Without this pause the two would play ping-pong.
+#: A response without changes may come early, because the coordinator cannot park more heartbeats. Then the next
+#: heartbeat follows after this part of the interval. Without this pause the two would exchange messages without end.
 _EARLY_FRACTION = 0.1
 
 
 class GroupPartition(NamedTuple):
-    """A partition as groups name it: a topic that is deleted and made anew is another one."""
+    """A partition as groups identify it: a recreated topic has another id."""
 
     topic_id: bytes
     partition: int
 
 
 class AssignedTopic(NamedTuple):
-    """A topic of the assignment: its name, and how many partitions it had when the group began to read it."""
+    """A topic of the assignment: its name, and its number of partitions when the group started to read it."""
 
     topic: str
     first_partitions: int
 
 
 class MembershipState(Enum):
-    """Where a member stands."""
+    """State of a membership."""
 
     OUT = "out"
     JOINING = "joining"
     MEMBER = "member"
-    #: The coordinator refuses it for good: ``error`` says why.
+    #: The coordinator refuses the member permanently: ``error`` has the reason.
     REFUSED = "refused"
 
 
 @dataclass(slots=True, frozen=True)
 class MembershipConfig:
-    """What a member tells of itself. Empty strings: nothing to tell."""
+    """A member's properties. Empty strings are not reported."""
 
     group_id: str
     instance_id: str = ""
@@ -81,11 +82,11 @@ class MembershipConfig:
 
 @dataclass(slots=True, eq=False)
 class MemberHeartbeat:
-    """One heartbeat as sent.
+    """A sent heartbeat.
 
     Attributes:
-        sent_at_s: when.
-        answer_by_s: when its answer is overdue.
+        sent_at_s: time of sending.
+        answer_by_s: time at which its response is overdue.
     """
 
     request: groups_pb2.GroupHeartbeatRequest
@@ -94,13 +95,13 @@ class MemberHeartbeat:
 
 
 class AssignmentChange(NamedTuple):
-    """What an answer, or silence, changes for who works on the partitions.
+    """The effect of a response, or of its absence, on the member's partitions.
 
     Attributes:
         gained: to be read from now on.
-        revoked: not to be read any more; to be released once the work on them is done. (One that is assigned again
+        revoked: no longer to be read; to be released once their records are processed. (One that is assigned again
             before that is simply no longer in ``owned - assigned``.)
-        lost: not the member's any more, without a word: others may have them.
+        lost: no longer the member's, without notice: others may have them.
     """
 
     gained: frozenset[GroupPartition] = frozenset()
@@ -115,17 +116,17 @@ _NOTHING = AssignmentChange()
 class GroupMembership:
     """One member of one group.
 
-    Invariant: ``assigned`` is what the coordinator said last; ``owned`` is that, and what has yet to be released.
+    Invariant: ``assigned`` is the last assignment; ``owned`` is that, and the partitions that have yet to be released.
 
     Arguments:
-        new_member_id: makes the id of an incarnation, at random.
-        retry_delay_s: how long to wait after the n-th failure in a row, from 1 on.
+        new_member_id: creates the random id of an incarnation.
+        retry_delay_s: delay after the n-th consecutive failure, from 1 on.
 
     Attributes:
-        state: where it stands.
-        member_id, member_epoch: who it is for the coordinator.
-        owned: what the member has not given up.
-        assigned: what it is to have.
+        state: of the membership.
+        member_id, member_epoch: its identity at the coordinator.
+        owned: partitions that the member has not given up.
+        assigned: partitions that it is assigned.
         topics: the topics of ``assigned``, by id.
         error: why it is refused.
     """
@@ -157,23 +158,23 @@ class GroupMembership:
     # --- what the application wants ------------------------------------------------------------------------------
 
     def subscribe(self, topics: Collection[str], pattern: str = "") -> None:
-        """Wants these topics from now on, those of the pattern (RE2) beside them. Told at once by a member."""
+        """Sets the subscription: topics, and a pattern (RE2) in addition. A member reports it at once."""
         subscribed = tuple(sorted(topics))
         if (subscribed, pattern) != (self._subscribed, self._pattern):
             self._subscribed, self._pattern = subscribed, pattern
             self._news += 1
 
     def join(self, now_s: float) -> None:
-        """Becomes a member; nothing changes for one that is, or is about to."""
+        """Joins the group; does nothing for a member, or one that is joining."""
         if self.state is MembershipState.OUT:
             self.member_id = self.new_member_id()
         if self.state in (MembershipState.OUT, MembershipState.REFUSED):
             self._begin_anew(now_s)
 
     def release(self, partitions: Iterable[GroupPartition]) -> AssignmentChange:
-        """The work on partitions that were taken away is done: others may have them. Told at once.
+        """Releases revoked partitions whose records are processed, so that others may have them. Reported at once.
 
-        What has been given back in the meantime is gained again: the coordinator has never noticed.
+        A partition that was assigned again in the meantime is gained again: the coordinator has not noticed.
         """
         released = self.owned.intersection(partitions)
         again = released & self.assigned
@@ -183,10 +184,10 @@ class GroupMembership:
         return AssignmentChange(gained=again)
 
     def leave(self, now_s: float) -> MemberHeartbeat | None:
-        """Is no member any more. A static one keeps its name and its partitions for the session timeout.
+        """Leaves the group. A static member keeps its name and its partitions for the session timeout.
 
         Returns:
-            What to tell the coordinator, if it may know of the member.
+            The heartbeat for leaving, if the coordinator may know of the member.
         """
         known, self._known_to_coordinator = self._known_to_coordinator, False
         self.state = MembershipState.OUT
@@ -204,7 +205,7 @@ class GroupMembership:
     # --- what the coordinator hears ------------------------------------------------------------------------------
 
     def heartbeat(self, now_s: float) -> MemberHeartbeat | None:
-        """The next heartbeat, if one is to be sent now; it counts as sent."""
+        """Returns the next heartbeat if one is due, and counts it as sent."""
         if not self.is_due(now_s):
             return None
         joins = self.state is MembershipState.JOINING
@@ -231,29 +232,29 @@ class GroupMembership:
         return self._in_flight
 
     def is_due(self, now_s: float) -> bool:
-        """Whether :meth:`heartbeat` returns one."""
+        """True if :meth:`heartbeat` returns one."""
         if self.state not in (MembershipState.JOINING, MembershipState.MEMBER):
             return False
         return now_s >= self._due_at_s and (self._in_flight is None or self._told != self._news)
 
     def unreachable(self, now_s: float) -> None:
-        """The coordinator was not found, or there is no way to it: what is under way will not be answered."""
+        """Notes that the coordinator was not found or not reached: heartbeats in flight will not be answered."""
         self._in_flight = None
         self._retry(now_s)
 
     def unanswered(self, heartbeat: MemberHeartbeat, now_s: float) -> None:
-        """A heartbeat gets no answer: its stream broke, or it is overdue. It may have taken effect."""
+        """Notes that a heartbeat gets no response: its stream broke, or it is overdue. It may have taken effect."""
         if heartbeat is self._in_flight:
             self._in_flight = None
             self._retry(now_s)
 
     def overdue(self, now_s: float) -> MemberHeartbeat | None:
-        """The heartbeat whose answer is late, if it is."""
+        """Returns the heartbeat whose response is overdue, or None."""
         late = self._in_flight
         return late if late is not None and now_s >= late.answer_by_s else None
 
     def next_at_s(self) -> float | None:
-        """When to look again if nothing happens before; None: not before :meth:`join`."""
+        """Returns the time of the next check if nothing happens before; None before :meth:`join`."""
         if self.state not in (MembershipState.JOINING, MembershipState.MEMBER):
             return None
         times = [] if self._in_flight is None else [self._in_flight.answer_by_s]
@@ -265,13 +266,13 @@ class GroupMembership:
 
     @property
     def session_ends_s(self) -> float:
-        """When everything counts as lost unless an answer comes; minus infinity without a membership."""
+        """Time at which everything counts as lost without a response; minus infinity without a membership."""
         if self.state is not MembershipState.MEMBER:
             return float("-inf")
         return self._heard_at_s + self.config.session_timeout_ms / 1000
 
     def coordinator_changed(self) -> None:
-        """Another coordinator is asked. From now on it gives the member with the same static name a whole session."""
+        """Notes a change of coordinator. The new one grants the member with the same static name a whole session."""
         self._unreleased_since_s = None
 
     # --- what it says --------------------------------------------------------------------------------------------
@@ -279,11 +280,11 @@ class GroupMembership:
     def heard(
         self, heartbeat: MemberHeartbeat, response: groups_pb2.GroupHeartbeatResponse, now_s: float
     ) -> AssignmentChange:
-        """Takes in an answer. Only the answer to the newest heartbeat counts.
+        """Handles a response. Only the response to the newest heartbeat counts.
 
-        An earlier answer may name a partition that the newest heartbeat does not name as the member's own. The
-        coordinator may have given that partition to another member because of that, so this one must not take it up.
-        Nothing is missed: the newest heartbeat is ``full``, so the coordinator tells everything again.
+        An earlier response may name a partition that the newest heartbeat does not list as owned. The coordinator may
+        have assigned that partition to another member because of that, so this one must not adopt it. Nothing is
+        missed: the newest heartbeat is ``full``, so the coordinator reports everything again.
         """
         lost = self.check_session(now_s)
         if heartbeat is not self._in_flight:
@@ -292,8 +293,8 @@ class GroupMembership:
         if response.HasField("error"):
             return self.refused(error_from_proto(response.error), now_s)
         if now_s >= heartbeat.sent_at_s + self.config.session_timeout_ms / 1000:
-            # The session that a join began is over before it is heard of (the process stood still): others may have
-            # what the answer gives.
+            # The session that a join started is over before its response is handled (the process was suspended): other
+            # members may have the partitions of the response.
             self._begin_anew(now_s)
             return _NOTHING
         news = response.HasField("assignment") or response.member_epoch != heartbeat.request.member_epoch
@@ -327,11 +328,11 @@ class GroupMembership:
         return AssignmentChange(gained=gained, revoked=revoked)
 
     def refused(self, error: QuorumlogError, now_s: float) -> AssignmentChange:
-        """Takes in why a heartbeat was refused, or could not be sent to anybody for good."""
+        """Handles the refusal of a heartbeat, or a permanent failure to send one."""
         if isinstance(error, UnknownMemberIdError | FencedMemberEpochError):
             lost, failures = self.owned, self._failures + 1
-            # Under its id: a coordinator that has the member after all puts it in its own place. (Under another one the
-            # former would keep its partitions for a session timeout.)
+            # Keeps its id: a coordinator that has the member after all gives it its former place. (Under another id the
+            # former member would keep its partitions for a session timeout.)
             self._begin_anew(now_s + self.retry_delay_s(failures))
             self._failures = failures
             return AssignmentChange(lost=lost)
@@ -354,9 +355,9 @@ class GroupMembership:
         return AssignmentChange(lost=lost)
 
     def check_session(self, now_s: float) -> AssignmentChange:
-        """Counts everything as lost when nothing was heard for a session timeout, and goes on to join again.
+        """Considers everything lost if no response came for a session timeout, and starts to rejoin.
 
-        It keeps its id: the coordinator that hears of it in time gives it back what it had.
+        It keeps its id: a coordinator that receives it in time returns its partitions.
         """
         if self.state is not MembershipState.MEMBER or now_s < self.session_ends_s:
             return _NOTHING
@@ -388,7 +389,7 @@ class GroupMembership:
 
 
 def as_topic_partitions(partitions: Iterable[GroupPartition]) -> list[groups_pb2.TopicPartitions]:
-    """Partitions as the wire has them, sorted."""
+    """Returns partitions as on the wire, sorted."""
     by_topic: dict[bytes, list[int]] = {}
     for topic_id, number in sorted(partitions):
         by_topic.setdefault(topic_id, []).append(number)

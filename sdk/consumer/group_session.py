@@ -1,7 +1,7 @@
-"""Keeps a membership alive, whatever the application does: the heartbeats of a consumer, on its event loop.
+"""Sends a member's heartbeats in the background, on the event loop.
 
-One heartbeat always waits at the coordinator, which answers when it has news, so that a partition changes hands within
-a few round trips. Like the fetcher this is one object whose every event ends in :meth:`GroupSession.pump`.
+One heartbeat always waits at the coordinator, which responds when it has changes, so that a partition changes owners
+within a few round trips. Like the fetcher this is one object whose every event ends in :meth:`GroupSession.pump`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _log = logging.getLogger("quorumlog.sdk")
 
 
 class GroupSession:
-    """The way between a membership and its coordinator.
+    """The connection between a membership and its coordinator.
 
     Arguments:
         clock: monotonic seconds.
         metrics: counts heartbeats.
-        on_change: told after each event, with what it changes for who works on the partitions; perhaps nothing.
-        on_defect: told of what should never happen: the session is over.
+        on_change: called after each event with the changes of the assignment, which may be empty.
+        on_defect: called with an unexpected exception, which ends the session.
     """
 
     def __init__(
@@ -60,15 +60,15 @@ class GroupSession:
         self._closed = False
 
     def pump(self) -> None:
-        """Does what is due. On the loop's thread, whenever something may have changed."""
+        """Does what is due. Called on the loop's thread, whenever something may have changed."""
         if not self._closed:
             self._guarded(self._pump)
 
     def _guarded(self, step: Callable[[], None]) -> None:
-        """Runs a step. The caller of a poll is told when it raises; otherwise the caller would wait for ever."""
+        """Runs a step. The caller of a poll receives its exception, so that it does not wait indefinitely."""
         try:
             step()
-        except Exception as error:  # whatever it is, it is a defect
+        except Exception as error:  # any exception is a defect
             self.close()
             self._on_defect(error)
 
@@ -187,8 +187,8 @@ class GroupSession:
         self._timer = asyncio.get_running_loop().call_later(max(0.0, due - now), self.pump)
 
     def leave(self, limit_s: float) -> Coroutine[object, object, None]:
-        """Is no member any more, from this call on. What it returns tells the coordinator so, within limits; otherwise
-        the group learns it from silence."""
+        """Ends the membership at once. The returned coroutine notifies the coordinator within a time limit; otherwise
+        the group detects it by the session timeout."""
         leaving = self.membership.leave(self._clock())
         self.pump()
         return self._tell_of_leaving(leaving, limit_s)
@@ -203,7 +203,7 @@ class GroupSession:
             if response.HasField("error"):
                 raise self._coordinators.learn_from(self._group_id, response.error)
 
-        with suppress(QuorumlogError):  # Not known any more, not reached: it is out of the group, or will be.
+        with suppress(QuorumlogError):  # No longer known, or not reached: it is out of the group, or will be.
             await self._cluster.retrying(attempt, limit_s, "leaving the group")
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""Records one by one: what a poll brought and the application has not been given yet.
+"""Single records of the last poll that were not returned to the application yet.
 
-Positions move with each poll. So whatever looks at or changes positions in the midst of an iteration (a seek, a pause,
-another poll) has the rest given back first: it is returned next, as if the poll had stopped there. The same happens to
-the rows of a poll that was interrupted.
+Positions move with each poll. So any operation that reads or changes positions during an iteration (a seek, a pause,
+another poll) first gives the remaining records back: they are returned next, as if the poll had stopped there. The same
+applies to the rows of an interrupted poll.
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ from quorumlog.sdk.types import ConsumerRecord, TopicPartition
 
 
 class Iteration:
-    """The records of the last poll that are still to come.
+    """The remaining records of the last poll.
 
     Attributes:
-        given: how many records of the first part the application has been given. Whoever returns what :meth:`peek`
-            shows counts it, as the very last step: the step that moves the iteration on.
+        given: number of records of the first part that the application has received. The caller that returns a record
+            from :meth:`peek` increments it, as the very last step, which moves the iteration on.
 
     Arguments:
-        to_records: makes records of rows.
+        to_records: converts rows to records.
     """
 
     def __init__(self, assignment: Assignment, to_records: Callable[[FetchedRows], list[ConsumerRecord]]) -> None:
         self._assignment = assignment
         self._to_records = to_records
-        #: The part of the assignment's handed rows that is being given, and its records. Of another part: out of date.
+        #: The part of the assignment's handed rows that is being returned, and its records. Outdated if it is another
+        #: part.
         self._open: tuple[FetchedRows, list[ConsumerRecord]] | None = None
         self.given = 0
 
     def peek(self) -> ConsumerRecord | None:
-        """The next record; None when a poll has to bring more."""
+        """Returns the next record; None if another poll is needed."""
         while handed := self._assignment.handed:
             part = handed[0]
             opened = self._open
@@ -48,18 +49,18 @@ class Iteration:
         return None
 
     def positions(self) -> dict[TopicPartition, int]:
-        """The offset of the next record here, of the partitions that have one."""
+        """Returns the offset of the next record, for partitions that have one here."""
         found: dict[TopicPartition, int] = {}
         for part in self._rest():
             found.setdefault(part.tp, part.offset)
         return found
 
     def current(self) -> ConsumerRecord | None:
-        """The record that was handed out last, as far as it is still known."""
+        """Returns the record that was returned last, if it is still available."""
         return self._open[1][self.given - 1] if self._open is not None and self.given else None
 
     def give_back(self) -> None:
-        """Puts what is still to come where it came from."""
+        """Returns the remaining rows to the queue."""
         self._assignment.give_back(self._rest())
         self._open = None
 

@@ -1,4 +1,4 @@
-"""Looks up where partitions begin to be read that have no position, or one that the log may not reach."""
+"""Looks up start positions for partitions without a position, or with one that the log may not reach."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class PositionLookUps:
     """The look-ups of one consumer, on its event loop.
 
     Arguments:
-        wake: has the fetcher look again.
+        wake: wakes the fetcher.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class PositionLookUps:
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def reset(self, states: Sequence[PartitionState]) -> None:
-        """Looks up where partitions without a position begin; they say where that is."""
+        """Looks up the start of partitions without a position, according to their ``reset``."""
         self._start(self._reset([(state, state.generation, state.reset) for state in states]))
 
     async def _reset(self, states: Sequence[tuple[PartitionState, int, str]]) -> None:
@@ -62,7 +62,7 @@ class PositionLookUps:
         self._wake()
 
     def prove(self, state: PartitionState, offset: int) -> None:
-        """Makes sure whether the log of a partition reaches a committed offset."""
+        """Checks that the log of a partition reaches a committed offset."""
         self._start(self._prove(state, state.generation, offset))
 
     async def _prove(self, state: PartitionState, generation: int, offset: int) -> None:
@@ -78,7 +78,7 @@ class PositionLookUps:
                 state.error = failure
                 if failure is None:
                     state.unproven = False
-                    # Where the log ends before the offset, the next fetch goes where auto_offset_reset says.
+                    # If the log ends before the offset, the next fetch resets according to auto_offset_reset.
                     state.high_watermark = max(state.high_watermark, end)
         self._assignment.notify()
         self._wake()
@@ -89,6 +89,6 @@ class PositionLookUps:
         task.add_done_callback(lambda ended: self._tasks.pop(ended, None))
 
     def close(self) -> None:
-        """Gives up what is under way."""
+        """Cancels look-ups in progress."""
         for task in self._tasks:
             task.cancel()

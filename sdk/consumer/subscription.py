@@ -1,4 +1,4 @@
-"""What a consumer subscribes to, and who is told when its group moves partitions."""
+"""Subscriptions, and the listener for rebalances of a group."""
 
 from __future__ import annotations
 
@@ -14,32 +14,36 @@ from quorumlog.sdk.types import TopicPartition
 
 
 class ConsumerRebalanceListener:
-    """Is told which partitions a consumer of a group gets and gives up: derive from it what is needed.
+    """Callbacks for the partitions that a consumer of a group gains and gives up. Derive from it and override methods.
 
-    Its methods are called inside ``poll`` (or the iteration, ``unsubscribe`` and ``close``) and nowhere else, in the
-    thread that calls these; they may commit and seek, and end it all (``unsubscribe``, ``close``). With an
-    ``AsyncConsumer`` they may be coroutines. What they raise comes out of the poll; the partitions have changed hands
-    all the same.
+    Its methods are called only inside ``poll`` (or the iteration, ``unsubscribe`` and ``close``), in the thread that
+    calls these. They may commit, seek, ``unsubscribe`` and ``close``. With an ``AsyncConsumer`` they may be coroutines.
+    Their exceptions are raised by the poll; the partitions change owners all the same.
 
-    Partitions that stay are not mentioned: they are read on, whatever happens to the others.
+    Partitions that stay are not mentioned: the consumer continues to read them during a rebalance.
     """
 
     def on_partitions_revoked(self, revoked: set[TopicPartition]) -> Awaitable[None] | None:
-        """Partitions are about to go to other members. What was handed out of them has been committed if
-        ``enable_auto_commit`` is set; nobody else reads them before this has returned."""
+        """Called before partitions go to other members.
+
+        With ``enable_auto_commit``, returned records of them have been committed. No other member reads them before
+        this has returned.
+        """
 
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> Awaitable[None] | None:
-        """Partitions have come; they begin where the group has committed unless this seeks elsewhere."""
+        """Called with new partitions. They start at the group's committed offsets unless this seeks elsewhere."""
 
     def on_partitions_lost(self, lost: set[TopicPartition]) -> Awaitable[None] | None:
-        """Partitions are gone, without notice: this member was thrown out, or out of touch, and others may be reading
-        them already. To commit them is refused. Does what :meth:`on_partitions_revoked` does unless it is redefined.
+        """Called when partitions were lost without notice.
+
+        This member was removed from the group or had no contact, and others may already be reading the partitions.
+        Commits for them are refused. Calls :meth:`on_partitions_revoked` unless overridden.
         """
         return self.on_partitions_revoked(lost)
 
 
 class Rebalance(Enum):
-    """What happens to partitions."""
+    """Kind of a rebalance step; values are names of listener methods."""
 
     LOST = "on_partitions_lost"
     REVOKED = "on_partitions_revoked"
@@ -47,7 +51,7 @@ class Rebalance(Enum):
 
 
 class RebalanceStep(NamedTuple):
-    """Something that the listener is told before the group's business goes on."""
+    """A call of the listener that must finish before the rebalance continues."""
 
     kind: Rebalance
     partitions: frozenset[TopicPartition]
@@ -55,14 +59,14 @@ class RebalanceStep(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class Subscription:
-    """Topics by name, or by a pattern (RE2) that nodes match against whole names, and who is told of partitions."""
+    """Topics by name, or by a pattern (RE2) that nodes match against whole names, and the listener."""
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
     listener: ConsumerRebalanceListener | None = None
 
     def tell(self, step: RebalanceStep) -> Awaitable[None] | None:
-        """Calls the listener."""
+        """Calls the listener; returns its coroutine, if it is one."""
         if self.listener is None:
             return None
         told: Awaitable[None] | None = getattr(self.listener, step.kind.value)(set(step.partitions))
@@ -70,10 +74,10 @@ class Subscription:
 
 
 def checked_subscription(topics: Iterable[str], pattern: object, listener: object) -> Subscription:
-    """A subscription from what a caller gives.
+    """Returns a validated subscription.
 
     Raises:
-        IllegalArgumentError: both topics and a pattern, neither, or something that is none.
+        IllegalArgumentError: both topics and a pattern, neither, or a value of a wrong type.
     """
     names = checked_topics(topics)
     if isinstance(pattern, re.Pattern):

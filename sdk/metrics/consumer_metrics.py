@@ -1,4 +1,4 @@
-"""What a consumer counts: once per answer, per poll and per commit, nothing per record."""
+"""Counters of a consumer: updated once per response, per poll and per commit, never per record."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from quorumlog.sdk.metrics.windows import Measure
 
 
 class ConsumerMetrics:
-    """The counts of one consumer. Times are monotonic seconds, sizes bytes.
+    """The counters of one consumer. Times are monotonic seconds, sizes bytes.
 
     :meth:`returned` and :meth:`skipped` belong to the thread that polls, everything else to the event loop's.
     """
@@ -25,43 +25,43 @@ class ConsumerMetrics:
         self._heard_at_s: float | None = None
 
     def returned(self, records: int, size: int, now_s: float) -> None:
-        """A poll returns something."""
+        """Counts the records returned by a poll."""
         self._records.add(records, now_s)
         self._bytes.add(size, now_s)
 
     def skipped(self, records: int, now_s: float) -> None:
-        """Counts an unreadable batch that was skipped, and the records that it claims to have."""
+        """Counts an unreadable batch that was skipped, and its number of records according to its header."""
         self._skipped_records.add(records, now_s)
 
     def fetched(self, size: int, sent_s: float, now_s: float) -> None:
-        """A fetch was answered."""
+        """Counts a response to a fetch."""
         self._fetched_bytes.add(size, now_s)
         self._latency_ms.add((now_s - sent_s) * 1000, now_s)
 
     def committed(self, began_s: float, now_s: float, *, stored: bool) -> None:
-        """A commit is over."""
+        """Counts a finished commit."""
         if stored:
             self._commit_ms.add((now_s - began_s) * 1000, now_s)
         else:
             self._failed_commits.add(1, now_s)
 
     def beat(self, now_s: float) -> None:
-        """A heartbeat goes out."""
+        """Counts a sent heartbeat."""
         self._heartbeats.add(1, now_s)
 
     def heard(self, now_s: float) -> None:
-        """The coordinator has answered."""
+        """Records the time of the coordinator's last response."""
         self._heard_at_s = now_s
 
     def rebalanced(self, now_s: float) -> None:
-        """What this member reads has changed."""
+        """Counts a change of this member's partitions."""
         self._rebalances.add(1, now_s)
 
     def figures(self, now_s: float, *, in_group: bool) -> ClientFigures:
-        """All figures, by group: ``consumer-fetch-manager-metrics``, and ``consumer-coordinator-metrics``.
+        """Returns all metrics, by group: ``consumer-fetch-manager-metrics`` and ``consumer-coordinator-metrics``.
 
         Arguments:
-            in_group: whether the consumer has a group, and so a coordinator.
+            in_group: True if the consumer has a group, and so a coordinator.
         """
         figures = {
             FETCHES: counted("records-consumed", self._records, now_s)

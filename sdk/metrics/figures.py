@@ -1,10 +1,10 @@
-"""The figures of clients: group by group, name by name, with a sentence for who sees them elsewhere."""
+"""The metrics of clients, by group and name, with a sentence for each."""
 
 from __future__ import annotations
 
 from quorumlog.sdk.metrics.windows import Measure
 
-#: Figures by group, as ``metrics()`` gives them.
+#: Metrics by group, as returned by ``metrics()``.
 ClientFigures = dict[str, dict[str, float]]
 
 PRODUCER = "producer-metrics"
@@ -13,8 +13,8 @@ CONSUMER = "consumer-metrics"
 FETCHES = "consumer-fetch-manager-metrics"
 COORDINATOR = "consumer-coordinator-metrics"
 
-#: What each figure says, without its ending. An ending stands for how it is counted: ``-total`` since the client was
-#: made, ``-rate`` per second of late, ``-avg`` and ``-max`` of late.
+#: Meaning of each metric without its ending. The ending is the kind: ``-total`` since the client was created, ``-rate``
+#: per second recently, ``-avg`` and ``-max`` recently.
 SENTENCES = {
     "record-send": "Records that were acknowledged.",
     "record-error": "Records that failed for good.",
@@ -48,7 +48,7 @@ SENTENCES = {
     "rebalance": "Changes of what this member reads.",
 }
 
-#: The figures of each group. A group whose name goes on behind a dot is about a topic or a partition.
+#: The metrics of each group. A group name with a suffix after a dot is about a topic or a partition.
 NAMES: dict[str, tuple[str, ...]] = {
     PRODUCER: (
         "record-send-total", "record-send-rate", "record-error-total", "record-error-rate", "record-retry-total",
@@ -77,17 +77,17 @@ ENDINGS = ("-total", "-rate", "-avg", "-max")
 
 
 def counted(name: str, measure: Measure, now_s: float) -> dict[str, float]:
-    """The total of the amounts and their rate."""
+    """Returns the total of the amounts and their rate."""
     return {f"{name}-total": measure.total, f"{name}-rate": measure.rate(now_s)}
 
 
 def averaged(name: str, measure: Measure, now_s: float) -> dict[str, float]:
-    """The average and the largest amount."""
+    """Returns the average and the largest amount."""
     return {f"{name}-avg": measure.average(now_s), f"{name}-max": measure.most(now_s)}
 
 
 def sentence(name: str) -> str:
-    """What a figure says."""
+    """Returns the meaning of a metric."""
     found = SENTENCES.get(name)
     if found is None:
         stem = next(name.removesuffix(ending) for ending in ENDINGS if name.endswith(ending))

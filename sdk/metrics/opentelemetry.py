@@ -1,4 +1,4 @@
-"""The figures of clients for OpenTelemetry. It needs the extra ``otel`` (``opentelemetry-api``).
+"""Metrics of clients for OpenTelemetry. Requires the extra ``otel`` (``opentelemetry-api``).
 
 Example::
 
@@ -22,10 +22,10 @@ from quorumlog.sdk.metrics.series import MeasuredClient, Series, counts, series_
 
 
 def observe(meter: Meter, **clients: MeasuredClient) -> None:
-    """Has a meter observe the figures of clients, whenever it is read.
+    """Registers observable instruments for the metrics of clients, which are read at each collection.
 
     Arguments:
-        clients: producers and consumers, by the name that the attribute ``client`` gets.
+        clients: producers and consumers, by the value of the attribute ``client``.
     """
     reading = _CollectedFigures(clients)
     for name, figure in series_names().items():
@@ -34,25 +34,28 @@ def observe(meter: Meter, **clients: MeasuredClient) -> None:
 
 
 class _CollectedFigures:
-    """The figures of clients, looked at once in each collection. A meter asks for one name after the other, and a
-    consumer of a thousand partitions has thousands of figures: to go through all of them for each name is slow."""
+    """The metrics of clients, read once per collection.
+
+    A meter requests one name after the other, and a consumer of a thousand partitions has thousands of metrics: reading
+    all of them for each name would be slow.
+    """
 
     def __init__(self, clients: dict[str, MeasuredClient]) -> None:
         self._clients = clients
         self._lock = threading.Lock()
         self._series: dict[str, list[Series]] = {}
-        #: Names that were asked for since the look. Another collection has begun when one is asked for again.
+        #: Names requested since the last read. A repeated name starts another collection.
         self._told: set[str] = set()
 
     def observe(self, name: str, _options: CallbackOptions) -> Iterator[Observation]:
-        """The series of one name."""
+        """Yields the series of one name."""
         with self._lock:
             if name in self._told or not self._told:
                 self._look()
             self._told.add(name)
             found = self._series.get(name, [])
         for series in found:
-            if not math.isnan(series.value):  # There was none of late.
+            if not math.isnan(series.value):  # There was no recent value.
                 yield Observation(series.value, series.labels)
 
     def _look(self) -> None:

@@ -1,4 +1,4 @@
-"""What a producer counts: once per batch and per request, nothing per record. On its event loop's thread."""
+"""Counters of a producer: updated once per batch and per request, never per record. On its event loop's thread."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from quorumlog.sdk.metrics.windows import Measure
 
 
 class _TopicCounts:
-    """Of one topic."""
+    """Counters of one topic."""
 
     __slots__ = ("delivered_bytes", "failed", "retried", "sent")
 
@@ -27,7 +27,7 @@ class _TopicCounts:
 
 
 class ProducerMetrics:
-    """The counts of one producer. Times are monotonic seconds, sizes bytes."""
+    """The counters of one producer. Times are monotonic seconds, sizes bytes."""
 
     def __init__(self, now_s: float) -> None:
         self._all = _TopicCounts(now_s)
@@ -38,31 +38,31 @@ class ProducerMetrics:
         self._queue_ms = Measure(now_s)
 
     def requested(self, records: int, size: int, now_s: float) -> None:
-        """A produce request goes out."""
+        """Counts a sent produce request."""
         self._request_bytes.add(size, now_s)
         self._request_records.add(records, now_s)
 
     def queued(self, created_s: float, now_s: float) -> None:
-        """A batch is sent for the first time."""
+        """Counts a batch that is sent for the first time."""
         self._queue_ms.add((now_s - created_s) * 1000, now_s)
 
     def answered(self, sent_s: float, now_s: float) -> None:
-        """A produce request was answered."""
+        """Counts a response to a produce request."""
         self._latency_ms.add((now_s - sent_s) * 1000, now_s)
 
     def delivered(self, topic: str, records: int, size: int, now_s: float) -> None:
-        """A batch was acknowledged."""
+        """Counts an acknowledged batch."""
         for counts in (self._all, self._of(topic, now_s)):
             counts.sent.add(records, now_s)
             counts.delivered_bytes.add(size, now_s)
 
     def failed(self, topic: str, records: int, now_s: float) -> None:
-        """A batch has failed for good."""
+        """Counts a batch that has failed permanently."""
         for counts in (self._all, self._of(topic, now_s)):
             counts.failed.add(records, now_s)
 
     def retried(self, topic: str, records: int, now_s: float) -> None:
-        """An attempt has failed, and another one follows."""
+        """Counts a failed attempt that will be repeated."""
         for counts in (self._all, self._of(topic, now_s)):
             counts.retried.add(records, now_s)
 
@@ -73,7 +73,7 @@ class ProducerMetrics:
         return found
 
     def figures(self, now_s: float) -> ClientFigures:
-        """All figures, by group: ``producer-metrics``, and ``producer-topic-metrics.NAME`` of each topic."""
+        """Returns all metrics, by group: ``producer-metrics``, and ``producer-topic-metrics.NAME`` of each topic."""
         of_all = self._all.figures(now_s)
         requests = {"request-total": float(self._request_bytes.times)}
         sizes = averaged("batch-size", self._all.delivered_bytes, now_s)

@@ -1,4 +1,4 @@
-"""The figures of clients for Prometheus.
+"""Metrics of clients for Prometheus.
 
 Example::
 
@@ -21,17 +21,17 @@ from quorumlog.sdk.metrics.series import MeasuredClient, series_of
 
 
 class ClientCollector(Collector):
-    """Reads the figures of clients when it is asked; it costs them nothing in between.
+    """Reads the metrics of clients at each collection, without any cost in between.
 
     Arguments:
-        clients: producers and consumers, by the name that the label ``client`` gets.
+        clients: producers and consumers, by the value of the label ``client``.
     """
 
     def __init__(self, clients: dict[str, MeasuredClient]) -> None:
         self._clients = clients
 
     def collect(self) -> Iterator[Metric]:
-        """All figures but rates, which Prometheus makes of totals by itself."""
+        """Yields all metrics except rates, which Prometheus derives from totals."""
         families: dict[str, Metric] = {}
         for series in series_of(self._clients.items()):
             family = families.get(series.name)
@@ -46,11 +46,11 @@ class ClientCollector(Collector):
 def register(
     *clients: MeasuredClient, registry: CollectorRegistry = REGISTRY, **named: MeasuredClient
 ) -> ClientCollector:
-    """Has a registry show the figures of clients until ``registry.unregister`` is called with what is returned.
+    """Registers the metrics of clients, until ``registry.unregister`` is called with the returned collector.
 
     Arguments:
         clients: producers and consumers; the label ``client`` numbers them.
-        named: the same, with names for the label.
+        named: the same, with values for the label.
     """
     collector = ClientCollector({str(number): each for number, each in enumerate(clients, 1)} | named)
     registry.register(collector)

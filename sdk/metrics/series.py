@@ -1,4 +1,4 @@
-"""The figures of clients as series with labels: what bridges make of them."""
+"""Metrics of clients as series with labels, for monitoring systems."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import NamedTuple, Protocol
 
 from quorumlog.sdk.metrics.figures import FETCHES, NAMES, PRODUCER_TOPIC, ClientFigures, sentence
 
-#: Series of one figure that a bridge shows; what else there is goes without, so that nobody's store is flooded.
+#: Limit of series per metric; further ones are left out, to protect the monitoring system's storage.
 MOST_SERIES = 2_000
-#: What collects series makes rates of totals by itself.
+#: Monitoring systems derive rates from totals themselves.
 _LEFT_OUT = "-rate"
 
 
@@ -17,16 +17,16 @@ class MeasuredClient(Protocol):
     """A producer or a consumer, of either kind."""
 
     def metrics(self) -> ClientFigures:
-        """Its figures."""
+        """Returns its metrics."""
 
 
 class Series(NamedTuple):
-    """One figure of one client.
+    """One metric of one client.
 
     Attributes:
         name: such as ``quorumlog_producer_record_send`` without the ``total`` of a counter.
-        counts: it only grows.
-        labels: ``client``, and ``topic`` and ``partition`` where it is about those.
+        counts: True for a counter, which never decreases.
+        labels: ``client``, and ``topic`` and ``partition`` if applicable.
     """
 
     name: str
@@ -37,9 +37,9 @@ class Series(NamedTuple):
 
 
 def series_of(clients: Iterable[tuple[str, MeasuredClient]]) -> Iterator[Series]:
-    """The series of clients, each with its name for the label ``client``.
+    """Yields the series of clients, each with its value of the label ``client``.
 
-    At most ``MOST_SERIES`` of each figure.
+    At most ``MOST_SERIES`` of each metric.
     """
     shown: dict[str, int] = {}
     for client, measured in clients:
@@ -55,7 +55,7 @@ def series_of(clients: Iterable[tuple[str, MeasuredClient]]) -> Iterator[Series]
 
 
 def series_names() -> dict[str, str]:
-    """Every figure that a series is made of, by the name of the series."""
+    """Returns the metrics that have series, by the name of the series."""
     return {
         series_name(group, figure): figure
         for group, figures in NAMES.items()
@@ -65,12 +65,13 @@ def series_names() -> dict[str, str]:
 
 
 def counts(figure: str) -> bool:
-    """Whether a figure only grows."""
+    """True for a counter, which never decreases."""
     return figure.endswith("-total")
 
 
 def series_name(group: str, figure: str) -> str:
-    """What a figure is called, such as ``quorumlog_consumer_records_lag_max``; without the ``total`` of a counter."""
+    """Returns the name of a series, such as ``quorumlog_consumer_records_lag_max``; without the ``total`` of a
+    counter."""
     name, dot, _ = group.partition(".")
     kind = name.removesuffix("-metrics").removesuffix("-fetch-manager").removesuffix("-coordinator")
     if name == FETCHES and dot:
@@ -79,7 +80,7 @@ def series_name(group: str, figure: str) -> str:
 
 
 def _labels(group: str) -> dict[str, str]:
-    """What a group's name says of a topic, or of a partition."""
+    """Returns the topic and partition in a group's name, as labels."""
     name, _, rest = group.partition(".")
     if name == PRODUCER_TOPIC:
         return {"topic": rest}

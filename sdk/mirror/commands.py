@@ -1,4 +1,4 @@
-"""A mirror as one call that runs until it is done, or until it is told to stop."""
+"""A mirror as one call that runs until it is done or stopped."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from quorumlog.sdk.producer.producer import Producer
 from quorumlog.sdk.runtime.security import SecurityOptions
 from quorumlog.sdk.types import TopicPartition
 
-#: How often groups are looked at while the mirror follows.
+#: Interval of copying group offsets while the mirror follows.
 GROUPS_EVERY_S = 10.0
-#: Batches fit into every topic that ``make_topics`` has made; a record may be as large as any topic takes.
+#: Batches fit into every topic that ``make_topics`` has created; a record may be as large as any topic accepts.
 _BATCH_BYTES, _REQUEST_BYTES = 48 << 10, 8 << 20
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,100}")
 
 
 class MirrorReport(NamedTuple):
-    """What was copied by this run."""
+    """Counts of what this run copied."""
 
     topics: int
     partitions: int
@@ -49,30 +49,30 @@ def mirror(
     progress: Callable[[int], None] = lambda _records: None,
     **security: Unpack[SecurityOptions],
 ) -> MirrorReport:
-    """Copies topics with their records, and what consumer groups have committed, into a cluster. Called again with the
-    same name it goes on. Each record is there once, in the order of its partition, whatever ends it.
+    """Copies topics, records and committed offsets of groups into a cluster, each record once and in order.
+    Called again with the same name, it resumes, also after a crash.
 
     Arguments:
-        source: the cluster that is copied.
-        name: of the mirror, 1 to 100 characters of ``[a-zA-Z0-9._-]``: under it is written down how far it is.
-        topics: only these; None: all but those of the source itself.
-        with_groups: copy what groups have committed.
-        follow: go on with what comes, until told to stop; otherwise end where the source ends.
-        should_stop: asked between laps, several times a second.
-        progress: is told the records copied so far.
-        security: how this cluster is reached, as clients are told.
+        source: the cluster to copy.
+        name: name under which progress is stored, 1 to 100 characters of ``[a-zA-Z0-9._-]``.
+        topics: only these; None: all except internal topics of the source.
+        with_groups: copy committed offsets of groups.
+        follow: continue with new records until stopped; otherwise end at the present end of the source.
+        should_stop: called between laps, several times a second; True stops the mirror.
+        progress: called with the number of records copied so far.
+        security: options for TLS and authentication for this cluster, as for clients.
 
     Raises:
-        IllegalArgumentError: the name is none, or the source lacks a topic.
-        IllegalStateError: a topic has records that were not copied, the name is of a mirror of another cluster,
-            another mirror of the name has begun, or the source has changed what was half copied.
-        QuorumlogError: something could not be read or written. Doing it again goes on where it was.
+        IllegalArgumentError: the name is invalid, or the source lacks a topic.
+        IllegalStateError: a topic has records that were not copied, the name belongs to a mirror of another cluster,
+            another mirror of the name has started, or the source has changed records of an incomplete lap.
+        QuorumlogError: something could not be read or written. Another call resumes.
     """
     if not _NAME.fullmatch(name):
         raise IllegalArgumentError(f"mirror name {name!r}: give 1 to 100 characters of a-z, A-Z, 0-9, '.', '_' and '-'")
     with ExitStack() as open_:
         admin = open_.enter_context(Admin(bootstrap_servers=bootstrap_servers, **security))
-        admin.list_topics()  # Who types a wrong address is told so before anything is made.
+        admin.list_topics()  # A wrong address fails before anything is created.
         cluster_id = source.cluster_id()
         wanted = chosen(source.topics(), topics)
         written = open_.enter_context(MirrorPlans(name, cluster_id, admin, bootstrap_servers, **security))
@@ -109,8 +109,8 @@ def mirror(
 def _timestamp_ms(record: SourceRecord, latest_ms: int) -> int:
     """Returns the timestamp of a copied record.
 
-    A record without one gets the time at which its lap was planned, about when it is copied: retention counts from
-    there. It must not be the clock's time, because a lap that is sent again has to have the same records.
+    A record without one gets the time at which its lap was planned, approximately the time of the copy: retention
+    counts from there. It must not be the current time, because a repeated lap must have the same records.
     """
     return latest_ms if record.timestamp_ms is None else min(record.timestamp_ms, latest_ms)
 

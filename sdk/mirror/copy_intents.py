@@ -1,12 +1,13 @@
-"""What is about to be copied, written down before it is: a mirror that ends at any moment goes on with nothing twice.
+"""Plans of what is about to be copied, stored beforehand: a mirror that crashes at any moment resumes without
+duplicates.
 
-Records are copied in laps. A lap is one epoch of the mirror's named producer, and the plan of each partition in it says
-which records of the source it has. Plans are records of a compacted topic; those of a lap are all acknowledged before
-the first of its records is sent. Who goes on after a crash sends the newest lap again, as planned: what the log has of
-it is recognised and not added (docs/guarantees.md#replays).
+Records are copied in laps. A lap is one epoch of the mirror's named producer, and the plan of each partition in it
+states which records of the source it has. Plans are records of a compacted topic; those of a lap are all acknowledged
+before the first of its records is sent. After a crash the newest lap is sent again, as planned: the log recognises the
+records that it has, and does not add them again (docs/guarantees.md#replays).
 
-Plans are written under a name of their own, too. Whoever begins claims it and writes a first record before it reads, so
-that a mirror of the same name which still runs can plan nothing more.
+Plans are written under a producer name of their own, too. A starting mirror claims it and writes a first record before
+it reads, so that a mirror of the same name which still runs cannot plan any further lap.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from quorumlog.sdk.producer.producer import Producer
 from quorumlog.sdk.runtime.security import SecurityOptions
 from quorumlog.sdk.types import NewTopic, TopicPartition
 
-#: Where all mirrors into a cluster write what they plan.
+#: The topic in which all mirrors into a cluster store their plans.
 TOPIC = "mirror-plans"
 _PLACE = TopicPartition(TOPIC, 0)
 _READ_MS = 500
@@ -34,15 +35,16 @@ _READ_MS = 500
 
 @dataclass(slots=True, frozen=True)
 class PartitionPlan:
-    """What a lap has of one partition, and what the laps before it have copied.
+    """The part of a lap for one partition, and the result of the laps before it.
 
     Arguments:
         lap: its number, from 1.
         start: offset in the source from which it reads.
         end: offset in the source at which the next lap begins.
-        count: records in between; 0 where everything is copied.
-        latest_ms: timestamps beyond it become it: nodes refuse what is far ahead. Records without one get it, too.
-        runs: of what the laps before have copied.
+        count: number of records in between; 0 if everything is copied.
+        latest_ms: upper bound of timestamps, because nodes refuse those far in the future; also the timestamp of
+            records without one.
+        runs: records copied by the laps before.
     """
 
     lap: int
@@ -53,16 +55,16 @@ class PartitionPlan:
     runs: tuple[OffsetRun, ...]
 
     def text(self) -> bytes:
-        """As it is written down."""
+        """Returns the stored form."""
         fields = [self.lap, self.start, self.end, self.count, self.latest_ms, [list(run) for run in self.runs]]
         return json.dumps(fields, separators=(",", ":")).encode()
 
     @classmethod
     def read(cls, text: bytes) -> Self:
-        """What ``text()`` has written.
+        """Parses the result of ``text()``.
 
         Raises:
-            IllegalStateError: it is nothing of that kind.
+            IllegalStateError: it is not a plan.
         """
         try:
             lap, start, end, count, latest_ms, runs = json.loads(text)
@@ -73,14 +75,14 @@ class PartitionPlan:
 
 
 class MirrorPlans:
-    """The plans of one mirror. To be used in a ``with`` block, by one at a time.
+    """The plans of one mirror. Used in a ``with`` block, by one caller at a time.
 
     Arguments:
         name: of the mirror.
-        source: id of the cluster that is copied: a name is good for one.
+        source: id of the source cluster: a name is valid for one.
 
     Raises:
-        IllegalStateError: the name is that of a mirror of another cluster.
+        IllegalStateError: the name belongs to a mirror of another cluster.
     """
 
     def __init__(
@@ -103,11 +105,11 @@ class MirrorPlans:
         self._producer.close(timeout=0 if error else None)
 
     def load(self) -> dict[TopicPartition, PartitionPlan]:
-        """The newest plan of each partition. From then on no other mirror of this name can plan."""
+        """Returns the newest plan of each partition. From then on no other mirror of this name can plan."""
         begin = self._producer.send(TOPIC, self._source.encode(), key=self._key(None), partition=0)
         end = begin.result().offset
         found: dict[TopicPartition, PartitionPlan] = {}
-        # What cannot be read in the topic is no plan: nothing that the mirror writes is unreadable.
+        # Unreadable records of the topic are not plans: the mirror writes none.
         with Consumer(bootstrap_servers=self._servers, on_corrupt="skip", **self._security) as consumer:
             consumer.assign([_PLACE])
             consumer.seek_to_beginning(_PLACE)
@@ -117,10 +119,10 @@ class MirrorPlans:
         return found
 
     def write(self, plans: Mapping[TopicPartition, PartitionPlan]) -> None:
-        """Writes plans down. They are on disk when this returns.
+        """Stores plans. They are on disk when this returns.
 
         Raises:
-            IllegalStateError: another mirror of this name has begun.
+            IllegalStateError: another mirror of this name has started.
         """
         written = [
             self._producer.send(TOPIC, plan.text(), key=self._key(partition), partition=0)
@@ -139,7 +141,7 @@ class MirrorPlans:
         try:
             named: Any = json.loads(key or b"[]")
         except ValueError:
-            return  # Whoever wrote that, it is no plan of ours.
+            return  # Written by another program: it is not one of our plans.
         if value is None or not isinstance(named, list) or named[:1] != [self._name]:
             return
         if len(named) > 1:
@@ -151,5 +153,5 @@ class MirrorPlans:
 
 
 def producer_name(mirror: str) -> str:
-    """The producer of a mirror's records."""
+    """Returns the producer name for a mirror's records."""
     return f"mirror-{mirror}"

@@ -1,4 +1,4 @@
-"""Copies lap by lap, and goes on where it stopped."""
+"""Copies lap by lap, and resumes where it stopped."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from quorumlog.sdk.mirror.offset_map import OffsetRun, joined, runs_of
 from quorumlog.sdk.mirror.source import MirrorSource, SourceRecord
 from quorumlog.sdk.types import TopicPartition
 
-#: What one lap holds at most, and how long it gathers that.
+#: Limits of one lap in records, bytes and seconds of gathering.
 LAP_RECORDS, LAP_BYTES, LAP_S = 20_000, 32 << 20, 0.5
 _TAKE_RECORDS, _TAKE_S = 2_000, 0.1
-#: A source that returns nothing for so long, although no end was reached, cannot be read on.
+#: If a source returns nothing for this long before the end of a partition, it is considered unreadable.
 STALLED_S = 120.0
-#: A lap that is sent again must be readable there within this time.
+#: Time limit for reading the records of a repeated lap again.
 AGAIN_WITHIN_S = 60.0
 
 _log = logging.getLogger(__name__)
 
 
 class Plans(Protocol):
-    """Where plans are written down."""
+    """Storage of plans."""
 
     def load(self) -> dict[TopicPartition, PartitionPlan]: ...
     def write(self, plans: Mapping[TopicPartition, PartitionPlan]) -> None: ...
 
 
 class LapSender(Protocol):
-    """Adds the records of a lap, each once however often the lap is sent.
+    """Sends the records of a lap, each of which is added once however often the lap is sent.
 
     Returns:
         The offset here of the last record of each partition.
 
     Raises:
-        DuplicateSequenceMismatchError: the lap was sent before, and was another one.
+        DuplicateSequenceMismatchError: the lap was sent before with other records.
     """
 
     def __call__(self, lap: int, records: Iterable[SourceRecord], latest_ms: int) -> dict[TopicPartition, int]: ...
@@ -47,7 +47,7 @@ class LapSender(Protocol):
 
 @dataclass(slots=True)
 class _Copied:
-    """How far a partition is."""
+    """Progress of a partition."""
 
     next_source: int
     runs: list[OffsetRun]
@@ -57,8 +57,8 @@ class Mirror:
     """Copies the partitions of a source.
 
     Arguments:
-        partitions: which.
-        compacted: topics in which the same record twice means what it means once.
+        partitions: those to copy.
+        compacted: topics in which a duplicate record has no effect.
         wall_ms: milliseconds since the epoch.
     """
 
@@ -80,24 +80,24 @@ class Mirror:
         self._wall_ms, self._clock = wall_ms, clock
         self._copied: dict[TopicPartition, _Copied] = {}
         self._written: dict[TopicPartition, PartitionPlan] = {}
-        #: Partitions of which all was copied that they had at some moment since.
+        #: Partitions whose end was reached at some moment.
         self._ended: set[TopicPartition] = set()
         self._lap = 0
         self._moved_s = clock()
         self.records = 0
 
     def runs(self, partition: TopicPartition) -> Sequence[OffsetRun]:
-        """What has been copied of a partition."""
+        """Returns the copied records of a partition."""
         copied = self._copied.get(partition)
         return copied.runs if copied is not None else ()
 
     @property
     def is_at_end(self) -> bool:
-        """Whether the end of every partition has been reached once."""
+        """True if the end of every partition has been reached once."""
         return len(self._ended) == len(self._copied)
 
     def resume(self, plans: Mapping[TopicPartition, PartitionPlan]) -> None:
-        """Takes up what was planned before, and copies the newest lap to its end."""
+        """Resumes from stored plans, and completes the newest lap."""
         self._lap = max((plan.lap for plan in plans.values()), default=0)
         self._written = dict(plans)
         for tp in self._partitions:
@@ -106,7 +106,7 @@ class Mirror:
                 self._copied[tp] = _Copied(self._source.start(tp), [])
             else:
                 self._copied[tp] = _Copied(plan.end, list(plan.runs))
-        # Of a topic that is not copied any more nothing is sent again: its log has part of a lap, in order.
+        # A topic that is no longer copied is not completed: its log has a prefix of the lap.
         unfinished = {
             tp: plan for tp, plan in plans.items() if plan.lap == self._lap and plan.count and tp in self._copied
         }
@@ -116,11 +116,11 @@ class Mirror:
         self._moved_s = self._clock()
 
     def lap(self) -> int:
-        """Copies what has come; returns how many records."""
+        """Copies new records; returns their number."""
         before = self.records
         gathered = self._gather()
         self._check_progress(bool(gathered))
-        # Apart, since only the compacted ones may be sent twice if the source changes under a lap (``_again``).
+        # Separately, since only the compacted ones may be sent twice if the source changes during a lap (``_again``).
         for compacted in (False, True):
             records = {tp: its for tp, its in gathered.items() if (tp.topic in self._compacted) is compacted}
             if records:
@@ -129,11 +129,11 @@ class Mirror:
         return self.records - before
 
     def finish(self) -> None:
-        """Notes that nothing is half copied: who goes on later reads nothing again."""
+        """Notes that no lap is incomplete, so that the next run reads nothing again."""
         self._note_copied(())
 
     def _note_copied(self, planned_next: Collection[TopicPartition]) -> None:
-        """Writes down where the records of the lap before have got, unless the next plan of a partition says it."""
+        """Stores the progress of the previous lap's partitions, unless the next plan of a partition contains it."""
         plans = {
             tp: replace(plan, start=copied.next_source, end=copied.next_source, count=0, runs=tuple(copied.runs))
             for tp, plan in self._written.items()
@@ -149,9 +149,10 @@ class Mirror:
     # -- a lap --------------------------------------------------------------------------------------------------------
 
     def _check_progress(self, moved: bool) -> None:
-        """Raises where nothing comes of partitions whose end was never reached.
+        """Raises if no records arrive for partitions whose end was never reached.
 
-        Kafka's client library is silent about a batch whose records it cannot read: the mirror would wait for ever.
+        Kafka's client library does not report a batch whose records it cannot decode: the mirror would wait
+        indefinitely.
         """
         now_s = self._clock()
         if moved or self.is_at_end:
@@ -227,7 +228,7 @@ class Mirror:
     # -- again --------------------------------------------------------------------------------------------------------
 
     def _again(self, plans: Mapping[TopicPartition, PartitionPlan]) -> None:
-        """Sends a lap that may not have been sent to its end."""
+        """Sends a lap again that may be incomplete."""
         records = self._read_again(plans)
         for tp, plan in plans.items():
             if len(records[tp]) != plan.count:
@@ -245,8 +246,8 @@ class Mirror:
             self._send_lap(anew, same)
 
     def _is_another(self, tp: TopicPartition, had: str) -> None:
-        """What was half copied has changed. In a compacted topic it may be there twice; elsewhere nobody can tell what
-        is missing."""
+        """Handles changed records of an incomplete lap. A compacted topic may have them twice; elsewhere the missing
+        ones are unknown."""
         if tp.topic not in self._compacted:
             raise IllegalStateError(
                 f"{tp.topic}-{tp.partition} was half copied, and the source has changed since: it had {had}. Delete the"
@@ -261,7 +262,7 @@ class Mirror:
         while left:
             if self._clock() > until:
                 tp = min(left)
-                raise IllegalStateError(f"the source does not hand out {tp.topic}-{tp.partition} any more: try again")
+                raise IllegalStateError(f"the source no longer returns {tp.topic}-{tp.partition}: try again")
             taken = self._source.take(_TAKE_RECORDS, _TAKE_S)
             for record in taken.records:
                 tp = record.partition

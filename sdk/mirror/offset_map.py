@@ -1,8 +1,8 @@
-"""Offsets of the source as offsets here: of records, and of what consumer groups have committed.
+"""Maps offsets of the source to offsets here: of records, and of committed offsets.
 
 A mirror adds records one after the other, so offsets differ by a number that changes only where the source has a gap
-(compaction, transactions) or has removed its oldest records. Between two changes lies a *run*. Where there are more
-than can be kept, the oldest are given up: a group that stands there reads some records again, and misses none.
+(compaction, transactions) or has removed its oldest records. Between two changes lies a *run*. If there are too many,
+the oldest are dropped: a group with an offset there reads some records again, and misses none.
 
 Source: the offset syncs of Kafka's MirrorMaker 2 (KIP-382), which keep single points.
 """
@@ -19,18 +19,18 @@ from quorumlog.sdk.admin.admin import Admin
 from quorumlog.sdk.errors import NonEmptyGroupError
 from quorumlog.sdk.types import TopicPartition
 
-#: Of one partition. They are written with every plan.
+#: Limit of runs of one partition. They are stored with every plan.
 MOST_RUNS = 200
 _log = logging.getLogger(__name__)
 
 
 class OffsetRun(NamedTuple):
-    """Records that follow each other there and here.
+    """Consecutive records in the source and here.
 
     Arguments:
         source: offset of the first one in the source.
         target: its offset here.
-        length: how many they are.
+        length: number of records.
     """
 
     source: int
@@ -39,10 +39,10 @@ class OffsetRun(NamedTuple):
 
 
 def runs_of(source_offsets: Sequence[int], first_target: int) -> list[OffsetRun]:
-    """The runs of records that have been added one after the other.
+    """Returns the runs of records that have been added one after the other.
 
     Arguments:
-        source_offsets: growing, at least one.
+        source_offsets: increasing, at least one.
         first_target: offset here of the first one.
     """
     starts = [0, *(at for at, (one, next_) in enumerate(pairwise(source_offsets), start=1) if next_ != one + 1)]
@@ -51,7 +51,7 @@ def runs_of(source_offsets: Sequence[int], first_target: int) -> list[OffsetRun]
 
 
 def joined(runs: Iterable[OffsetRun]) -> list[OffsetRun]:
-    """Runs in their order, those that follow each other made one, and no more than the newest ``MOST_RUNS``."""
+    """Merges consecutive runs, and keeps the newest ``MOST_RUNS``."""
     found: list[OffsetRun] = []
     for run in runs:
         last = found[-1] if found else None
@@ -63,13 +63,13 @@ def joined(runs: Iterable[OffsetRun]) -> list[OffsetRun]:
 
 
 def translated(runs: Sequence[OffsetRun], source_offset: int) -> int | None:
-    """The offset here at which a reader goes on that would have gone on at an offset there.
+    """Returns the offset here that corresponds to a committed offset of the source.
 
     Arguments:
-        runs: of the partition, in their order.
+        runs: of the partition, in order.
 
     Returns:
-        It, or the next one that there is behind a gap; None before the first run that is known.
+        The offset, or the next one after a gap; None before the first known run.
     """
     at = bisect_right(runs, source_offset, key=lambda run: run.source) - 1
     if at < 0:
@@ -79,24 +79,24 @@ def translated(runs: Sequence[OffsetRun], source_offset: int) -> int | None:
 
 
 class GroupOffsets:
-    """Copies the offsets that groups commit, and never moves one back: a group may already read further here.
+    """Copies committed offsets of groups, and never moves one back: a group may have read further here.
 
     Arguments:
-        runs: what has been copied of a partition.
+        runs: returns the copied records of a partition.
     """
 
     def __init__(self, admin: Admin, runs: Callable[[TopicPartition], Sequence[OffsetRun]]) -> None:
         self._admin = admin
         self._runs = runs
-        #: What was written last, by group.
+        #: The last written offsets, by group.
         self._written: dict[str, dict[TopicPartition, int]] = {}
         self._skipped: set[str] = set()
 
     def copy(self, committed: Mapping[str, Mapping[TopicPartition, int]]) -> int:
-        """Copies what is new; returns how many groups have something here.
+        """Copies changed offsets; returns the number of groups with offsets here.
 
         Arguments:
-            committed: offsets there, by group.
+            committed: offsets in the source, by group.
         """
         for group, offsets in committed.items():
             here = {

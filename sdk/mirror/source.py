@@ -1,6 +1,6 @@
-"""What a mirror asks of a Kafka cluster, and confluent-kafka (librdkafka), which does it.
+"""The source cluster of a mirror, accessed through confluent-kafka (librdkafka).
 
-The library is asked for only here: ``pip install 'quorumlog[mirror]'``.
+The library is imported only here: ``pip install 'quorumlog[mirror]'``.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     import confluent_kafka
 
 SCHEME = "kafka://"
-#: How long the first question may take, and each one after it.
+#: Time limits of the first request, and of each later one.
 FIRST_ANSWER_WITHIN_S, ANSWER_WITHIN_S = 5.0, 30.0
-#: How long all its nodes may be away before a mirror gives up. The same command goes on later.
+#: Longest time that all its nodes may be unreachable before a mirror fails. The same command resumes later.
 AWAY_AT_MOST_S = 60.0
-#: What librdkafka keeps for a mirror, of all partitions together.
+#: Limit of librdkafka's buffer for a mirror, shared by all partitions.
 BUFFERED_KIB = 64 << 10
 _log = logging.getLogger(__name__)
 _OURS = {
@@ -40,10 +40,10 @@ _OURS = {
 
 
 class SourceTopic(NamedTuple):
-    """A topic there.
+    """A topic of the source.
 
     Arguments:
-        configs: settings that somebody has set.
+        configs: explicitly set settings.
     """
 
     name: str
@@ -52,7 +52,7 @@ class SourceTopic(NamedTuple):
 
 
 class SourceRecord(NamedTuple):
-    """A record there. ``timestamp_ms`` is None where it has none."""
+    """A record of the source. ``timestamp_ms`` is None without a timestamp."""
 
     partition: TopicPartition
     offset: int
@@ -63,12 +63,12 @@ class SourceRecord(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What came of reading.
+    """The result of a read.
 
     Arguments:
         records: in the order of their offsets, partition by partition.
-        at_end: of partitions whose end was reached, the offset that comes next.
-        removed: partitions that begin only behind the offset at which they are read.
+        at_end: the next offset, for partitions whose end was reached.
+        removed: partitions whose log starts after the requested offset.
     """
 
     records: Sequence[SourceRecord]
@@ -77,7 +77,7 @@ class Taken(NamedTuple):
 
 
 class MirrorSource(Protocol):
-    """A cluster that is copied."""
+    """A cluster to copy."""
 
     def cluster_id(self) -> str: ...
     def topics(self) -> list[SourceTopic]: ...
@@ -92,17 +92,19 @@ class KafkaSource:
 
     Arguments:
         address: ``kafka://host:port[,host:port]``.
-        properties: of librdkafka, such as ``{"security.protocol": "SSL"}``: how its nodes are reached.
+        properties: of librdkafka, such as ``{"security.protocol": "SSL"}``, for connecting to its nodes.
 
     Raises:
-        IllegalArgumentError: no such address, or a property that librdkafka does not know.
+        IllegalArgumentError: the address is invalid, or librdkafka does not know a property.
         UnsupportedError: the library is not installed.
     """
 
     def __init__(self, address: str, properties: Mapping[str, str] | None = None) -> None:
         servers = address.removeprefix(SCHEME)
         if servers == address or not servers:
-            raise IllegalArgumentError(f"{address!r} is no address of a Kafka cluster, such as kafka://127.0.0.1:9092")
+            raise IllegalArgumentError(
+                f"{address!r} is not an address of a Kafka cluster, such as kafka://127.0.0.1:9092"
+            )
         try:
             import confluent_kafka
             from confluent_kafka.admin import AdminClient
@@ -113,7 +115,7 @@ class KafkaSource:
         ours = [name for name in properties or {} if name in _OURS or name == "bootstrap.servers"]
         if ours:
             raise IllegalArgumentError(f"{ours[0]} is the mirror's own: leave it out")
-        # What librdkafka logs of each lost connection is for who asks for it; what it comes to is said once: an error.
+        # librdkafka's log of lost connections is too detailed; lasting failures are reported once, as an error.
         quiet = {"log_level": 2, "error_cb": self._told_of_an_error}
         settings: dict[str, Any] = {**quiet, **(properties or {}), **_OURS, "bootstrap.servers": servers}
         self._away_since: float | None = None
@@ -134,10 +136,10 @@ class KafkaSource:
         self._consumer.close()
 
     def cluster_id(self) -> str:
-        """As the cluster calls itself.
+        """Returns the id of the cluster.
 
         Raises:
-            NetworkError: nobody answers.
+            NetworkError: no node answers.
         """
         try:
             return str(self._admin.list_topics(timeout=FIRST_ANSWER_WITHIN_S).cluster_id)
@@ -145,8 +147,8 @@ class KafkaSource:
             raise NetworkError(f"{self._address} does not answer: is it up? ({_said(error)})") from None
 
     def topics(self) -> list[SourceTopic]:
-        """Returns all topics but the cluster's own, which are logged."""
-        admin: Any = import_module("confluent_kafka.admin")  # Its types leave out what it exports.
+        """Returns all topics except internal ones, which are logged."""
+        admin: Any = import_module("confluent_kafka.admin")  # Its type stubs omit some exports.
         listed = self._asked(self._admin.list_topics, timeout=ANSWER_WITHIN_S).topics.values()
         own = sorted(topic.topic for topic in listed if is_internal(topic.topic))
         if own:
@@ -168,22 +170,22 @@ class KafkaSource:
         return [SourceTopic(name, count, configs.get(name, {})) for name, count in sorted(found.items())]
 
     def start(self, partition: TopicPartition) -> int:
-        """The first offset of a partition that is there."""
+        """Returns the first offset of a partition."""
         place = self._kafka.TopicPartition(partition.topic, partition.partition)
         low, _ = self._asked(self._consumer.get_watermark_offsets, place, timeout=ANSWER_WITHIN_S, cached=False)
         return int(low)
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Reads these partitions from these offsets on, and no others."""
+        """Reads exactly these partitions, from these offsets on."""
         places = [self._kafka.TopicPartition(tp.topic, tp.partition, at) for tp, at in positions.items()]
         self._asked(self._consumer.assign, places)
 
     def take(self, most: int, timeout_s: float) -> Taken:
-        """What has come of what is read.
+        """Returns records of the assigned partitions.
 
         Arguments:
-            most: records.
-            timeout_s: how long to wait for as many.
+            most: limit of records.
+            timeout_s: how long to wait for that many.
 
         Raises:
             QuorumlogError: the cluster refuses to be read.
@@ -211,7 +213,7 @@ class KafkaSource:
         return Taken(records, at_end, removed)
 
     def group_offsets(self) -> dict[str, dict[TopicPartition, int]]:
-        """What groups have committed, by group."""
+        """Returns the committed offsets of groups, by group."""
         listed = self._asked(self._admin.list_consumer_groups(request_timeout=ANSWER_WITHIN_S).result)
         found: dict[str, dict[TopicPartition, int]] = {}
         for listing in listed.valid:
@@ -231,7 +233,7 @@ class KafkaSource:
         if heard:
             self._away_since = None
         elif self._away_since is not None and time.monotonic() - self._away_since >= AWAY_AT_MOST_S:
-            self.cluster_id()  # Nothing may have come because there is nothing: asked once more, it answers.
+            self.cluster_id()  # No records may mean that none exist: the cluster still answers this request.
             self._away_since = None
 
     def _asked(self, question: Any, *arguments: Any, **named: Any) -> Any:
@@ -242,7 +244,7 @@ class KafkaSource:
 
 
 def _record(message: confluent_kafka.Message) -> SourceRecord:
-    # What a message without an error has: the library's own types leave it open.
+    # Fields of a message without an error, which the library's own types leave open.
     place: Any = message
     kind, at_ms = place.timestamp()
     headers = [(name, value) for name, value in place.headers() or ()]

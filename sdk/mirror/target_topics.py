@@ -1,4 +1,4 @@
-"""Topics like those of the source."""
+"""Creates topics like those of the source."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from quorumlog.sdk.mirror.copy_intents import TOPIC as PLANS
 from quorumlog.sdk.mirror.source import SourceTopic
 from quorumlog.sdk.types import NewPartitions, NewTopic, TopicPartition
 
-#: Settings that mean here what they mean there.
+#: Settings with the same meaning here.
 _SAME = (
     "cleanup.policy", "retention.ms", "retention.bytes", "delete.retention.ms", "min.cleanable.dirty.ratio",
     "message.timestamp.type",
 )  # fmt: skip
-#: A batch here has more around its records, and may be no larger than this.
+#: A batch here has more overhead around its records, and may be no larger than the second value.
 _MORE_BYTES, _MOST_BYTES = 64 << 10, 8 << 20
 _KAFKA_DEFAULT_BYTES = 1_048_588
 
 
 def chosen(topics: Sequence[SourceTopic], names: Collection[str] | None) -> list[SourceTopic]:
-    """Those of the source's topics that are asked for.
+    """Returns the topics of the source to copy.
 
     Raises:
-        IllegalArgumentError: one is not there.
+        IllegalArgumentError: one does not exist.
     """
     if names is None:
         return [topic for topic in topics if topic.name != PLANS]
@@ -36,11 +36,11 @@ def chosen(topics: Sequence[SourceTopic], names: Collection[str] | None) -> list
 def make_topics(
     admin: Admin, topics: Sequence[SourceTopic], planned: Collection[str], ends: Callable[[str, int], int]
 ) -> None:
-    """Makes the topics that are not there yet, with as many partitions and the settings that are known here.
+    """Creates missing topics, with the same number of partitions and the settings that are supported here.
 
     Arguments:
         planned: topics of which something has been copied.
-        ends: the records in a partition of a topic here, ever.
+        ends: number of records ever written to a partition of a topic here.
 
     Raises:
         IllegalStateError: a topic has records that were not copied, or more partitions than the source has.
@@ -73,14 +73,14 @@ def _create(admin: Admin, topic: SourceTopic) -> None:
 
 
 def settings_here(configs: Mapping[str, str]) -> dict[str, str]:
-    """A Kafka topic's settings, as far as they are known here."""
+    """Returns the settings of a Kafka topic that are supported here."""
     same = {name: configs[name] for name in _SAME if name in configs}
     if "," in same.get("cleanup.policy", ""):
-        same["cleanup.policy"] = "compact"  # Both at once is not offered: what is kept too long harms nobody.
+        same["cleanup.policy"] = "compact"  # Both at once is not supported: keeping records too long is harmless.
     largest = int(configs.get("max.message.bytes", _KAFKA_DEFAULT_BYTES))
     return {**same, "max.message.bytes": str(min(largest + _MORE_BYTES, _MOST_BYTES))}
 
 
 def partitions_of(topics: Sequence[SourceTopic]) -> list[TopicPartition]:
-    """All partitions of topics."""
+    """Returns all partitions of topics."""
     return [TopicPartition(topic.name, number) for topic in topics for number in range(topic.partitions)]

@@ -1,19 +1,19 @@
-"""The producer: gathers records into batches, and sends them in order.
+"""The producer: gathers records into batches and sends them in order.
 
 May import: `sdk` itself, `runtime`, `records`, `cluster`.
 
-- ``producer``, ``async_producer``: what users call, from threads and from asyncio.
-- ``config``: what a producer can be told, with Kafka's names and defaults.
-- ``accumulator``: gathers records into batches: here the threads that send meet the loop that ships.
-- ``batch``: one batch: records that are gathered, then bytes that are sent.
-- ``explanation``: the way of one record, told by stages.
-- ``delivery``: what a caller holds of a record on its way.
-- ``sender``: takes batches from the accumulator, sends them to leaders, and settles them.
-- ``partition_pipeline``: the batches of one partition that are sent and not settled, in order across failures; where
-  they are sent again; how the epoch of a named producer ends.
-- ``request_packing``: which batches share a produce request.
-- ``identity``: where the identity of an idempotent producer comes from.
-- ``recreated_topics``: what happens when a topic was deleted and created again.
+- ``producer``, ``async_producer``: the public clients, for threads and for asyncio.
+- ``config``: options of a producer, with Kafka's names and defaults.
+- ``accumulator``: gathers records into batches, between the threads that send and the loop that ships.
+- ``batch``: one batch: first gathered records, then bytes to send.
+- ``explanation``: timing of one record, by stages.
+- ``delivery``: handles for the outcome of sent records.
+- ``sender``: takes batches from the accumulator, sends them to leaders, and resolves them.
+- ``partition_pipeline``: sent and unresolved batches of one partition, in order across failures; the target of retries;
+  the end of a named producer's epoch.
+- ``request_packing``: groups batches into produce requests.
+- ``identity``: obtains the identity of an idempotent producer.
+- ``recreated_topics``: handles topics that were deleted and created again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Producer"]
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded when first used: whoever needs only the options must not wait for all of the client.
+    # Loaded on first use: a caller that needs only the options must not wait for the whole client.
     if name == "Producer":
         from quorumlog.sdk.producer.producer import Producer
 

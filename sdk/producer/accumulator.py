@@ -1,14 +1,14 @@
-"""Gathers records into batches: the meeting point of the threads that send and the loop that ships.
+"""Gathers records into batches, between the threads that send and the loop that ships.
 
-Callers append under one lock, a few list appends each. The sender drains what is full, what has lingered, and what is
-for a node that it waits for nothing from: so a record by itself goes out at once, and under load batches grow by
-themselves with the time that an answer takes (Nagle's algorithm, RFC 896, with a limit in time). Memory is reserved in
-steps, not per record, so that a record usually costs one comparison of its size with the room left.
+Callers append under one lock, a few list appends each. The sender drains batches that are full, that have lingered, and
+that are for a node with no request in flight: so a single record is sent at once, and under load batches grow
+automatically with the response time (Nagle's algorithm, RFC 896, with a time limit). Memory is reserved in steps, not
+per record, so that a record usually costs one comparison of its size with the remaining bytes.
 
-A signal handler may raise in a caller between any two instructions. Each change therefore has one step that commits
-it, a single call of C: a record joins the list of its batch, or a batch with its first record joins those that wait.
-What comes before it has no effect without it, or wastes a few bytes of a batch. What comes after it, and the count of
-the memory, is derived anew by :meth:`Accumulator._mend` when the change was interrupted.
+A signal handler may raise in a caller between any two instructions. Each change therefore has one step that commits it,
+a single call of C: a record joins the list of its batch, or a batch with its first record joins the waiting batches.
+Steps before it have no effect without it, or waste a few bytes of a batch. Everything after it, and the memory count,
+is derived again by :meth:`Accumulator._mend` if the change was interrupted.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from quorumlog.sdk.types import Headers
 GivenRecord = tuple[bytes | None, bytes | None, int, Headers | None]
 Result = TypeVar("Result")
 
-#: Memory is taken from the producer's budget in steps of this size.
+#: Memory is reserved from the producer's budget in steps of this size.
 RESERVATION_BYTES = 16 * 1024
-#: So many records may be sent by signal handlers that have interrupted another send.
+#: Limit of records sent by signal handlers that have interrupted another send.
 MOST_ASIDE = 1_000
 
 
 class PartitionBuffer:
-    """The batches of one partition that wait to be sent, oldest first; only the last may be open."""
+    """The waiting batches of one partition, oldest first; only the last may be open."""
 
     __slots__ = ("partition", "topic", "waiting")
 
@@ -52,19 +52,19 @@ class PartitionBuffer:
 
 
 class TopicBuffers:
-    """The partitions of one topic, and the one that keyless records stick to at the moment."""
+    """The partitions of one topic, and the current sticky partition for keyless records."""
 
     __slots__ = ("available", "compacted", "max_batch_bytes", "name", "partitions", "rotation", "sticky",
                  "sticky_rows")  # fmt: skip
 
     def __init__(self, name: str) -> None:
         self.name = name
-        #: Every record needs a key, as far as is known.
+        #: Every record needs a key, according to the last metadata.
         self.compacted = False
-        #: The topic takes no larger batches, as far as is known.
+        #: The topic accepts no larger batches, according to the last metadata.
         self.max_batch_bytes = sys.maxsize
         self.partitions: list[PartitionBuffer] = []
-        #: Numbers of the partitions that have a leader, as far as is known.
+        #: Numbers of the partitions that have a leader, according to the last metadata.
         self.available: list[int] = []
         self.sticky: PartitionBuffer | None = None
         #: The same for rows of Arrow tables, which share no batch with records.
@@ -72,22 +72,22 @@ class TopicBuffers:
         self.rotation = 0
 
     def resize(self, partition_count: int) -> None:
-        """Adds buffers for partitions that the topic has gained."""
+        """Adds buffers for new partitions of the topic."""
         for partition in range(len(self.partitions), partition_count):
             self.partitions.append(PartitionBuffer(self.name, partition))
 
     def learn(self, view: TopicView) -> None:
-        """Takes in what the metadata say of the topic. Partitions that it has lost stay (``drop_partitions``)."""
+        """Applies a topic's metadata. Removed partitions stay until ``drop_partitions``."""
         self.resize(len(view.partitions))
         self.compacted = view.compacted
-        # What does not compress grows by a little.
+        # Incompressible data grows slightly.
         self.max_batch_bytes = view.max_message_bytes - view.max_message_bytes // 256
         self.available = [each.partition for each in view.partitions if each.leader >= 0]
 
     def next_partition(self) -> PartitionBuffer:
-        """The partition for the next batch: in turn, but one with the fewest waiting batches.
+        """Returns the partition for the next batch: round-robin, but only among those with the fewest waiting batches.
 
-        In turn alone would go on filling a partition whose leader is away until it held all of the memory.
+        Round-robin alone would continue to fill a partition without a leader until it held all of the memory.
         """
         candidates = self.available or range(len(self.partitions))
         count = len(candidates)
@@ -104,16 +104,16 @@ class TopicBuffers:
 
 
 class Accumulator:
-    """Bounded memory full of batches.
+    """A bounded buffer of batches.
 
     Arguments:
         batch_size: bytes at which a batch is full.
-        linger_s: how long a batch waits for company at most, while its partition's leader is busy with others.
-        buffer_memory: bytes that all batches together may take, until they are acknowledged.
+        linger_s: longest time that a batch waits for more records while its partition's leader is busy with others.
+        buffer_memory: limit in bytes shared by all batches until they are acknowledged.
         clock: monotonic seconds.
-        wake: called, under no promise about the thread, when the sender has something to look at.
-        cut_by_time: whether batches are closed when they have lingered, or when memory is short; else only when they
-            are full or flushed, the same in each run.
+        wake: called, on any thread, when the sender has work.
+        cut_by_time: True if batches are also closed when they have lingered or when memory is short; otherwise only
+            when they are full or flushed, the same in each run.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Accumulator:
         cut_by_time: bool = True,
     ) -> None:
         self.lock = threading.RLock()
-        #: Whether this thread is inside one of the sections below, and a signal handler or the like calls again.
+        #: True if this thread is inside one of the sections below and calls again, for example from a signal handler.
         self.is_entered: Callable[[], bool] = held_by_caller(self.lock)
         self.topics: dict[str, TopicBuffers] = {}
         self.loop_thread = 0
@@ -143,14 +143,15 @@ class Accumulator:
         self._active: dict[PartitionBuffer, None] = {}
         self._incomplete: dict[ProducerBatch, None] = {}
         self._room_waiters: deque[Callable[[], None]] = deque()
-        #: Set while more than one thing is being changed: set at the beginning of a section, that was interrupted.
+        #: True while several fields are being changed; if it is set at the start of a section, a change was
+        #: interrupted.
         self._changing = False
-        #: Records of signal handlers that have interrupted a section on their thread, each a batch of its own.
+        #: Records of signal handlers that interrupted a section on their thread, each a batch of its own.
         self._aside: deque[tuple[PartitionBuffer, ProducerBatch]] = deque()
 
     @property
     def free_bytes(self) -> int:
-        """Memory that no batch has reserved."""
+        """Bytes that no batch has reserved."""
         return self._free_bytes
 
     def has_waiting(self) -> bool:
@@ -158,7 +159,7 @@ class Accumulator:
         return bool(self._active)
 
     def add_topic(self, view: TopicView) -> None:
-        """Takes records for a topic from now on."""
+        """Accepts records for a topic from now on."""
         with self.lock:
             if view.name not in self.topics:
                 buffers = TopicBuffers(view.name)
@@ -175,24 +176,24 @@ class Accumulator:
         headers: Headers | None,
         size: int,
     ) -> RecordFuture | None:
-        """Adds a record to its partition's open batch; None when the memory is full.
+        """Adds a record to its partition's open batch; returns None if the memory is full.
 
         Arguments:
-            partition: None sticks to the current one.
-            size: what the record will take in the batch, in bytes.
+            partition: None uses the sticky one.
+            size: bytes of the record in the batch.
         """
         if self.is_entered():
             return self._append_aside(topic, partition, (key, value, timestamp_ns, headers), size)
         try:
             with self.lock:
-                # No ``try`` in here: its first instruction is under no handler, so that the lock would be kept.
+                # No ``try`` in here: its first instruction is not covered by a handler, so that the lock would be kept.
                 buffer = batch = None
                 if partition is None:
                     buffer = topic.sticky
                 elif partition < len(topic.partitions):
                     buffer = topic.partitions[partition]
                 else:
-                    return None  # It was dropped since the caller looked: the next attempt reports it.
+                    return None  # It was dropped after the caller's check: the next attempt reports it.
                 if buffer is not None and buffer.waiting:
                     batch = buffer.waiting[-1]
                     room = batch.room - size
@@ -230,8 +231,11 @@ class Accumulator:
     def _append_aside(
         self, topic: TopicBuffers, partition: int | None, record: GivenRecord, size: int
     ) -> RecordFuture | None:
-        """Adds a record while this very thread is in the middle of a section, whose state it must not touch: as a batch
-        that is queued when the section has ended. None when there are too many, or the memory is full."""
+        """Adds a record while this thread is inside a section, whose state must not be touched.
+
+        The record becomes a batch that is queued when the section has ended. Returns None if there are too many, or the
+        memory is full.
+        """
         reserved = size + BATCH_BASE_BYTES
         aside = sum(batch.reserved_bytes for _, batch in self._aside)
         if self._shut or len(self._aside) >= MOST_ASIDE or aside + reserved > self._free_bytes:
@@ -248,14 +252,14 @@ class Accumulator:
         return future
 
     def _broken_off(self) -> None:
-        """After an exception in a section, of a caller who was in none before: leaves it, whole."""
+        """Releases the lock and completes the change after an exception in the outermost section of a caller."""
         let_go(self.lock)
         if self._changing:
             with self.lock:
                 self._settle()
 
     def _settle(self) -> None:
-        """Finishes what an interrupted section has left undone, and queues what was put aside. Under the lock."""
+        """Completes an interrupted section and queues the records put aside. The caller holds the lock."""
         if not (self._changing or self._aside):
             return
         self._changing = True
@@ -268,7 +272,7 @@ class Accumulator:
         self._mend()
 
     def _mend(self) -> None:
-        """Derives everything from the batches that wait and those that are not resolved."""
+        """Derives all fields again from the waiting and the unresolved batches."""
         for topic in self.topics.values():
             for buffer in topic.partitions:
                 if buffer.waiting:
@@ -289,13 +293,13 @@ class Accumulator:
         size: int,
         notes: BatchNotes,
     ) -> RecordFuture | None:
-        """Adds a record as a batch of its own, which is ready at once, behind what waits already; None when the memory
-        is full.
+        """Adds a record as a batch of its own, ready at once, after the waiting ones; returns None if the memory is
+        full.
 
         Arguments:
-            partition: None takes the next in turn.
+            partition: None chooses the next in turn.
             size: as for ``append``.
-            notes: what is to be noted of it.
+            notes: filled with the times of the batch.
         """
         record = (key, value, timestamp_ns, headers)
         return self._change(lambda: self._append_alone(topic, partition, record, size, notes))
@@ -306,7 +310,7 @@ class Accumulator:
         try:
             buffer = topic.next_partition() if partition is None else topic.partitions[partition]
         except IndexError:
-            return None  # It was dropped since the caller looked: the next attempt reports it.
+            return None  # It was dropped after the caller's check: the next attempt reports it.
         batch = self._open(topic, buffer, size)
         if batch is None:
             return None
@@ -321,7 +325,7 @@ class Accumulator:
         return future
 
     def _change(self, work: Callable[[], Result | None]) -> Result | None:
-        """Runs a change of a caller's thread under the lock; None when it cannot be made now."""
+        """Runs a change of a caller's thread under the lock; returns None if it cannot be made now."""
         if self.is_entered():
             return None
         try:
@@ -345,7 +349,7 @@ class Accumulator:
         partition: int | None,
         size: int,
     ) -> ProducerBatch | None:
-        """A batch with room for ``size`` bytes: the open one grown, or a new one, which is not queued yet."""
+        """Returns a batch with room for ``size`` bytes: the open one extended, or a new one that is not queued yet."""
         if self._shut:
             return None
         if batch is not None and not batch.closed:
@@ -359,7 +363,7 @@ class Accumulator:
             self._wake()
         if partition is None:
             buffer = topic.sticky = topic.next_partition()
-            # It may have an open batch of its own, begun by records with keys.
+            # It may have an open batch of its own, started by records with keys.
             newest = buffer.waiting[-1] if buffer.waiting else None
             if newest is not None and not newest.closed and newest is not batch:
                 return self._make_room(topic, buffer, newest, buffer.partition, size)
@@ -367,13 +371,15 @@ class Accumulator:
         return self._open(topic, buffer, size)
 
     def _full_at(self, topic: TopicBuffers) -> int:
-        """Bytes at which a batch for a topic is full. What is cut the same way in each run heeds no configuration that
-        may change meanwhile."""
+        """Returns the bytes at which a batch for a topic is full.
+
+        Replayable batches must be cut the same way in each run, so they ignore a topic configuration that may change.
+        """
         return min(self._batch_size, topic.max_batch_bytes) if self._cut_by_time else self._batch_size
 
     def _cut(self, batch: ProducerBatch) -> None:
         if not self._cut_by_time:
-            # It may have waited for company for long; the time to deliver it begins now.
+            # It may have waited a long time for more records; its delivery time starts now.
             batch.created_s = self._clock()
         batch.close()
 
@@ -390,7 +396,7 @@ class Accumulator:
         return batch
 
     def _enqueue(self, buffer: PartitionBuffer, batch: ProducerBatch) -> None:
-        """Queues a batch with its first record. The first step commits it."""
+        """Queues a batch with its first record. The first step commits the change."""
         buffer.waiting.append(batch)
         self._incomplete[batch] = None
         if buffer not in self._active:
@@ -406,15 +412,15 @@ class Accumulator:
         return True
 
     def append_rows(self, topic: TopicBuffers, partition: int | None, rows: pa.RecordBatch) -> ArrowRows | None:
-        """Adds rows behind what waits already; None when the memory is full.
+        """Adds rows after the waiting batches; returns None if the memory is full.
 
-        Few rows wait for company as records do; a batch that would not take as many again is full.
+        A few rows wait for more, as records do; a batch that could not accept as many again is full.
 
         Arguments:
-            partition: None sticks to the one of the rows before, while they wait.
+            partition: None uses the partition of the previous rows while those wait.
             rows: of ``LOG_SCHEMA``.
         """
-        # Where one piece has a null, the batch has a bitmap of them for all of its rows: of keys, and of values.
+        # If one piece has a null, the batch has bitmaps for all of its rows: one for keys and one for values.
         size = rows.nbytes + 2 * (rows.num_rows // 8 + 1)
         return self._change(lambda: self._append_rows(topic, partition, rows, size))
 
@@ -424,7 +430,7 @@ class Accumulator:
         try:
             buffer = topic.sticky_rows if partition is None else topic.partitions[partition]
         except IndexError:
-            return None  # It was dropped since the caller looked: the next attempt reports it.
+            return None  # It was dropped after the caller's check: the next attempt reports it.
         full_at = self._full_at(topic)
         batch = buffer.waiting[-1] if buffer is not None and buffer.waiting else None
         is_new = batch is None or not batch.takes_rows(size, full_at)
@@ -452,14 +458,14 @@ class Accumulator:
     def drain(
         self, can_send: Callable[[PartitionBuffer], bool], is_idle: Callable[[PartitionBuffer], bool]
     ) -> tuple[list[ProducerBatch], float | None]:
-        """Takes out at most one ready batch per partition that may send, and closes it.
+        """Removes and closes at most one ready batch per partition that may send.
 
         Arguments:
-            can_send: whether a partition's pipeline takes a batch now.
-            is_idle: whether nothing is under way to a partition's leader: then there is nothing to wait for.
+            can_send: True if a partition's pipeline accepts a batch now.
+            is_idle: True if no request to a partition's leader is in flight: then there is nothing to wait for.
 
         Returns:
-            the batches, and when the next one will have lingered enough (by the clock; None if none waits for that).
+            the batches, and when the next one will have lingered long enough (by the clock; None if none is lingering).
         """
         drained: list[ProducerBatch] = []
         next_deadline: float | None = None
@@ -506,7 +512,7 @@ class Accumulator:
         return dropped
 
     def expire(self, created_before_s: float) -> list[ProducerBatch]:
-        """Takes out the waiting batches that began before a time."""
+        """Removes and returns the waiting batches that were created before a time."""
         expired: list[ProducerBatch] = []
         with self.lock:
             self._settle()
@@ -523,7 +529,7 @@ class Accumulator:
         return expired
 
     def complete(self, batch: ProducerBatch) -> None:
-        """Gives a resolved batch's memory back and lets waiting senders try again."""
+        """Returns a resolved batch's memory and lets waiting senders try again."""
         with self.lock:
             self._settle()
             del self._incomplete[batch]
@@ -550,8 +556,11 @@ class Accumulator:
             self._wake()
 
     def shut(self) -> Iterable[ProducerBatch]:
-        """Takes no more records; who waits for room is told. Returns the batches that are not resolved yet, waiting or
-        sent."""
+        """Stops accepting records and notifies callers that wait for memory.
+
+        Returns:
+            the unresolved batches, waiting or sent.
+        """
         with self.lock:
             self._settle()
             self._shut = True
@@ -564,7 +573,7 @@ class Accumulator:
         return left
 
     def begin_flush(self) -> list[ProducerBatch]:
-        """Until :meth:`end_flush` no batch lingers. Returns the batches that the flush is about."""
+        """Disables lingering until :meth:`end_flush`. Returns the batches to flush."""
         with self.lock:
             self._settle()
             self._flushes += 1

@@ -53,25 +53,26 @@ from quorumlog.wire.payload import KEY
 
 Taken = TypeVar("Taken")
 
-#: In nanoseconds it fits into 64 bits (the year 2262). Larger ones become this one: topics with append time replace it,
-#: and nodes refuse it for all others, as they refuse any time more than an hour ahead.
+#: The largest that fits into 64 bits as nanoseconds (the year 2262). Larger timestamps are replaced by it: topics with
+#: append time overwrite it, and nodes refuse it for all others, as they refuse any time more than an hour ahead.
 _LARGEST_TIMESTAMP_MS = (1 << 63) // 1_000_000 - 1
-#: How long the records of a producer that was dropped without being closed are still tried.
+#: How long delivery is still attempted for records of a producer that was garbage-collected without being closed (s).
 DROPPED_TIMEOUT_S = 30.0
-#: Arrow data goes out in batches of at least this size: its rows are here already, there is no latency to save.
+#: Arrow data is sent in batches of at least this size: all its rows exist already, so waiting saves no latency.
 _ARROW_BATCH_BYTES = 256 * 1024
 
 
 class ProducerCore:
-    """Everything of a producer that does not depend on how its caller waits.
+    """The part of a producer that does not depend on how its caller waits.
 
-    Made on any thread; :meth:`start` and the sender belong to one event loop, :meth:`try_send` to every thread.
+    Created on any thread. :meth:`_load_topic` and the sender belong to one event loop, :meth:`try_send` to every
+    thread.
     """
 
     def __init__(self, config: ProducerConfig, runtime: ClientRuntime = SYSTEM_RUNTIME) -> None:
         self.config = config
         self.fork = ForkGuard("Producer")
-        #: False once closed or broken: one look instead of two on the way of every record.
+        #: False once closed or failed: one check instead of two for every record.
         self.usable = True
         self.closed = False
         self._defect: Exception | None = None
@@ -81,7 +82,7 @@ class ProducerCore:
         self._wake_pending = False
         self._started = False
         self.accumulator = Accumulator(
-            # Records that may be sent one by one must not become a batch that may not.
+            # Records that may be sent one by one must not form a batch that exceeds the request size.
             batch_size=min(max(config.batch_size, 1), config.max_request_size),
             linger_s=config.linger_ms / 1000,
             buffer_memory=config.buffer_memory,
@@ -108,13 +109,13 @@ class ProducerCore:
         self._turn = 0
 
     def bind(self, loop: asyncio.AbstractEventLoop, thread_id: int) -> None:
-        """Names the loop that everything asynchronous happens on, and its thread."""
+        """Sets the event loop that all asynchronous work runs on, and its thread."""
         self._loop = loop
         self.accumulator.loop_thread = thread_id
 
     def _wake(self) -> None:
-        # Racing wakes may both see False and wake twice, which is harmless; a wake is never lost, because the flag is
-        # cleared before the sender looks.
+        # Racing wakes may both see False and wake twice, which is harmless; no wake is lost, because the flag is
+        # cleared before the sender runs.
         if not self._wake_pending and self._loop is not None:
             try:
                 self._wake_pending = True
@@ -139,16 +140,16 @@ class ProducerCore:
         timestamp_ms: int | None,
         notes: BatchNotes | None = None,
     ) -> RecordFuture | None:
-        """Adds a record; None when the topic is not known yet or the memory is full.
+        """Adds a record; returns None if the topic is not known yet or the buffer is full.
 
-        Whatever a signal handler raises in here, the record is in its batch whole or not at all.
+        If a signal handler raises during the call, the record is in its batch completely or not at all.
 
         Arguments:
-            notes: are taken of it; it is a batch of its own then.
+            notes: filled with the times of the record, which becomes a batch of its own.
         """
         try:
             buffers = self.accumulator.topics.get(topic)
-        except TypeError:  # It is no name; what makes topics known will say so.
+        except TypeError:  # Not a hashable name; loading the topic raises the error.
             return None
         if buffers is None:
             return None
@@ -208,7 +209,7 @@ class ProducerCore:
     def cut_arrow(
         self, buffers: TopicBuffers, data: pa.Table | pa.RecordBatch, partition: int | None
     ) -> list[tuple[int | None, pa.RecordBatch]]:
-        """A user's table as batches within the limits, each with its partition (None: any).
+        """Cuts a user's table into batches within the limits, each with its partition (None: any).
 
         Raises:
             RecordTooLargeError: a row exceeds ``max_request_size``; nothing has been sent.
@@ -221,7 +222,7 @@ class ProducerCore:
             raise _no_key(buffers)
         if self.config.replayable and ("timestamp" not in data.schema.names or data.column("timestamp").null_count):
             raise _not_replayable("no timestamp")
-        # What is cut the same way in each run heeds no configuration that may change meanwhile.
+        # Replayable batches must be cut the same way in each run, so they ignore a topic configuration that may change.
         most = (
             self.arrow_batch_bytes if self.config.replayable else min(self.arrow_batch_bytes, buffers.max_batch_bytes)
         )
@@ -245,12 +246,12 @@ class ProducerCore:
     # --- topics --------------------------------------------------------------------------------------------------
 
     async def partitions_for(self, topic: str) -> set[int]:
-        """The partitions of a topic."""
+        """Returns the partition numbers of a topic."""
         views = await self.cluster.ensure_topics([checked_topic(topic)], self.config.max_block_ms / 1000)
         return {each.partition for each in views[topic].partitions}
 
     async def load_topic(self, topic: str) -> None:
-        """Makes a topic known, so that its records are accepted.
+        """Loads a topic, after which its records are accepted.
 
         Raises:
             UnknownTopicOrPartitionError: it does not exist.
@@ -258,7 +259,7 @@ class ProducerCore:
         await self.cluster.shared.join(self.begin_loading(topic))
 
     def begin_loading(self, topic: str) -> asyncio.Task[None]:
-        """Returns the task that makes a topic known: one for all callers that wait for it."""
+        """Returns the task that loads a topic: one task for all callers that wait for it."""
         return self.cluster.shared.begin(("load", checked_topic(topic)), lambda: self._load_topic(topic))
 
     async def _load_topic(self, topic: str) -> None:
@@ -270,7 +271,7 @@ class ProducerCore:
         self.accumulator.add_topic(view)
 
     def metrics(self) -> ClientFigures:
-        """What the producer has counted, and what waits, by group and name."""
+        """Returns counters and buffer levels, by group and name."""
         figures = self._metrics.figures(self.clock())
         figures[PRODUCER] |= {
             "requests-in-flight": float(self.sender.requests_in_flight),
@@ -281,43 +282,43 @@ class ProducerCore:
         return figures
 
     def check_usable(self) -> None:
-        """Raises when closed, or in a forked child."""
+        """Raises if the producer is closed or has failed, or in a forked child."""
         self.fork.check()
         if self.closed:
             raise ClientClosedError("the producer is closed")
         if isinstance(self._defect, QuorumlogError):
             raise type(self._defect)(self._defect.message, retriable=False)
         if self._defect is not None:
-            raise IllegalStateError(f"the producer has failed and takes no more records: {self._defect!r}")
+            raise IllegalStateError(f"the producer has failed and accepts no more records: {self._defect!r}")
 
     def check_explains(self) -> None:
-        """Raises where no record can be explained: nobody answers, or batches must be cut as they were before."""
+        """Raises if records cannot be explained: no response exists, or batches must be cut as in earlier runs."""
         self.check_usable()
         if self.config.wire_acks == 0:
-            raise IllegalStateError("with acks=0 there is no answer to explain: make a producer with acks 1 or 'all'")
+            raise IllegalStateError("acks=0 has no response to explain: create a producer with acks=1 or acks='all'")
         if self.config.replayable:
-            raise IllegalStateError("a producer with a producer_epoch explains nothing: no replay would be cut so")
+            raise IllegalStateError("a producer with a producer_epoch cannot explain records: use one without an epoch")
 
     def _broke(self, error: Exception) -> None:
         self._defect = error
         self.usable = False
 
     def check_epoch_complete(self) -> None:
-        """Looks whether the log has of a replayable epoch what was sent; for when everything has been flushed."""
+        """Verifies that the log has exactly what was sent in a replayable epoch; call it after a flush."""
         self.check_usable()
         if not self.config.replayable:
             raise IllegalStateError("only a producer with a producer_epoch has an epoch to end")
         self.sender.check_complete()
 
     def buffer_full(self) -> BufferExhaustedError:
-        """The error of a send that has waited long enough."""
+        """Returns the error for a send that has waited for ``max_block_ms``."""
         return BufferExhaustedError(
-            f"no room in buffer_memory ({self.config.buffer_memory} bytes) for {self.config.max_block_ms:g} ms:"
+            f"buffer_memory ({self.config.buffer_memory} bytes) stayed full for {self.config.max_block_ms:g} ms:"
             " records come faster than they are acknowledged"
         )
 
     async def close(self) -> None:
-        """Fails what is unresolved and closes connections."""
+        """Fails unresolved records and closes connections."""
         self.closed = True
         self.usable = False
         self.sender.close()
@@ -329,7 +330,7 @@ class AsyncProducer:
     """Sends records, from asyncio. Same options as :class:`quorumlog.sdk.Producer`; use it on one event loop.
 
     Arguments:
-        runtime: where time, chance and channels come from, for a simulation.
+        runtime: source of time, randomness and channels, for simulations.
 
     Example::
 
@@ -339,13 +340,17 @@ class AsyncProducer:
     """
 
     def __init__(self, *, runtime: ClientRuntime = SYSTEM_RUNTIME, **options: Unpack[ProducerOptions]) -> None:
-        #: The topics that calls wait for.
+        #: Topics that calls wait for.
         self._waiting: dict[str, _Turn] = {}
         core = self._core = ProducerCore(build_config(ProducerConfig, options), runtime)
         close_when_dropped(self, core.fork, core.cluster.open_on, partial(close_core, core, DROPPED_TIMEOUT_S))
 
     async def start(self) -> None:
-        """Connects, so that a wrong address is noticed here. Optional: the first send does it too."""
+        """Connects, so that a wrong address fails here. Optional: otherwise the first send connects.
+
+        Raises:
+            NoBrokersAvailableError: no node was reached.
+        """
         self._core.check_usable()
         self._core.bind(asyncio.get_running_loop(), threading.get_ident())
         await self._core.cluster.ask_metadata([])
@@ -361,7 +366,7 @@ class AsyncProducer:
     ) -> RecordFuture:
         """Adds a record to its partition's batch. Await the returned handle for its :class:`RecordMetadata`.
 
-        Suspends only while memory is full or the topic is not known yet. For arguments and errors see
+        Suspends only while the buffer is full or the topic is not known yet. For arguments and errors see
         :meth:`quorumlog.sdk.Producer.send`.
         """
         core = self._core
@@ -377,7 +382,7 @@ class AsyncProducer:
     async def _until_taken(self, topic: str, attempt: Callable[[], Taken | None]) -> Taken:
         """Waits until the topic is known and memory is free. Calls for one topic continue in the order they were made.
 
-        No call waits for its turn longer than ``max_block_ms``: those before it began to wait earlier.
+        No call waits for its turn longer than ``max_block_ms``: those before it started to wait earlier.
         """
         core = self._core
         deadline = core.clock() + core.config.max_block_ms / 1000
@@ -401,7 +406,7 @@ class AsyncProducer:
             taken = attempt()
             if taken is None:
                 room = self._room()
-                taken = attempt()  # Room may have come between the two.
+                taken = attempt()  # Memory may have become free between the two steps.
             if taken is not None:
                 return taken
             try:
@@ -411,7 +416,7 @@ class AsyncProducer:
                 raise core.buffer_full() from None
 
     def _room(self) -> asyncio.Future[None]:
-        """Done once memory has become free."""
+        """Returns a future that is done once memory has become free."""
         loop = asyncio.get_running_loop()
         room: asyncio.Future[None] = loop.create_future()
 
@@ -434,7 +439,7 @@ class AsyncProducer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> RecordExplanation:
-        """Sends one record alone and says when it was where; see :meth:`quorumlog.sdk.Producer.explain`."""
+        """Sends one record alone and returns the time of each stage; see :meth:`quorumlog.sdk.Producer.explain`."""
         core = self._core
         core.check_explains()
         notes = BatchNotes()
@@ -444,7 +449,14 @@ class AsyncProducer:
         return notes.explain(await handle, core.config.wire_acks)
 
     async def send_and_wait(self, topic: str, value: Any = None, **arguments: Any) -> Any:
-        """Sends one record and awaits its metadata."""
+        """Sends one record and awaits its :class:`RecordMetadata`.
+
+        Arguments:
+            as for :meth:`send`.
+
+        Raises:
+            QuorumlogError: the record failed; unless the error is ``definite``, the record may still appear in the log.
+        """
         return await (await self.send(topic, value, **arguments))
 
     async def send_arrow(
@@ -463,7 +475,7 @@ class AsyncProducer:
         return ArrowFuture(parts)
 
     async def partitions_for(self, topic: str) -> set[int]:
-        """The partitions of a topic, by number.
+        """Returns the partition numbers of a topic.
 
         Raises:
             UnknownTopicOrPartitionError: the topic does not exist.
@@ -473,11 +485,11 @@ class AsyncProducer:
         return await self._core.partitions_for(topic)
 
     def metrics(self) -> ClientFigures:
-        """What this producer has counted, with the names of Kafka's clients: a dict of groups, each a dict of figures.
+        """Returns the producer's metrics, named as in Kafka's clients: a dict of groups, each a dict of numbers.
 
-        ``producer-metrics`` is for all, ``producer-topic-metrics.NAME`` for each topic.
-        Names that end in ``-total`` count from the beginning; ``-rate`` (per second), ``-avg`` and ``-max`` are of the
-        last 30 to 60 s. From any thread.
+        ``producer-metrics`` covers the producer, ``producer-topic-metrics.NAME`` each topic. Names that end in
+        ``-total`` count from the start; ``-rate`` (per second), ``-avg`` and ``-max`` cover the last 30 to 60 s. Can be
+        called from any thread.
 
         Example::
 
@@ -486,10 +498,10 @@ class AsyncProducer:
         return self._core.metrics()
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Sends what is waiting and returns once all of it is resolved, one way or the other.
+        """Sends all waiting records and returns once each has succeeded or failed.
 
         Raises:
-            RequestTimedOutError: that took longer than ``timeout`` seconds.
+            RequestTimedOutError: ``timeout`` (seconds) has passed; the producer continues to retry.
         """
         self._core.check_usable()
         await flush_core(self._core, timeout)
@@ -500,7 +512,7 @@ class AsyncProducer:
         self._core.check_epoch_complete()
 
     async def close(self, timeout: float | None = None) -> None:
-        """Flushes for at most ``timeout`` seconds, fails the rest, and closes. May be called twice."""
+        """Flushes for at most ``timeout`` seconds, fails the remaining records, and closes. May be called twice."""
         if not self._core.closed:
             await close_core(self._core, timeout)
 
@@ -515,13 +527,14 @@ class AsyncProducer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None and self._core.config.producer_epoch is not None:
-            await self._core.close()  # What is not full yet is not sent: a batch cut here would be cut so by no replay.
+            # Incomplete batches are not sent: a batch cut here would differ from those of a replay.
+            await self._core.close()
         else:
             await self.close()
 
 
 class _Turn:
-    """The order in which calls that wait for one topic continue: asyncio's lock is fair."""
+    """The order of calls that wait for one topic: asyncio's lock is fair."""
 
     __slots__ = ("lock", "waiting")
 
@@ -531,7 +544,7 @@ class _Turn:
 
 
 async def flush_core(core: ProducerCore, timeout_s: float | None) -> None:
-    """Waits until everything that is incomplete now is resolved."""
+    """Waits until all batches that are incomplete now are resolved."""
     check_wait(timeout_s)
     batches = core.accumulator.begin_flush()
     try:
@@ -546,7 +559,7 @@ async def flush_core(core: ProducerCore, timeout_s: float | None) -> None:
 
 
 async def close_core(core: ProducerCore, timeout_s: float | None) -> None:
-    """Flushes for at most ``timeout_s``, or until it is cancelled, fails the rest, and closes."""
+    """Flushes for at most ``timeout_s`` seconds or until cancelled, fails the remaining records, and closes."""
     try:
         with contextlib.suppress(RequestTimedOutError):
             await flush_core(core, timeout_s)
@@ -594,10 +607,10 @@ def _no_key(buffers: TopicBuffers) -> InvalidRecordError:
 
 
 def _not_replayable(what: str) -> IllegalArgumentError:
-    return IllegalArgumentError(f"a record has {what}: with a producer_epoch, a replay could not be equal; give it")
+    return IllegalArgumentError(f"a record has {what}, which a replay with the same producer_epoch needs: set it")
 
 
 def _no_such_partition(buffers: TopicBuffers, partition: object) -> InvalidPartitionsError:
     return InvalidPartitionsError(
-        f"there is no partition {partition!r} in topic {buffers.name!r}: it has 0 to {len(buffers.partitions) - 1}"
+        f"topic {buffers.name!r} has no partition {partition!r}: it has 0 to {len(buffers.partitions) - 1}"
     )

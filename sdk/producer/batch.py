@@ -1,4 +1,4 @@
-"""A batch on its way through the producer: records being gathered, then bytes being sent."""
+"""A batch in the producer: records while it is being gathered, then bytes to send."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from quorumlog.sdk.records.record_batch import EncodedPayload, batch_from_column
 from quorumlog.sdk.types import Headers
 from quorumlog.wire.entry import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Attributes, Codec, build_batch
 
-#: What the objects of a piece of Arrow rows take of the producer's memory, however few rows they are.
+#: Memory of the objects of a piece of Arrow rows, however few rows it has.
 PIECE_BYTES = 2 * 1024
-#: More pieces are not put together: each costs something when they are.
+#: Limit of pieces in a batch: each adds a cost when they are combined.
 MOST_PIECES = 1_000
 
 
 class ProducerBatch:
-    """Records for one partition. Gathers under the accumulator's lock; once closed, it belongs to the sender.
+    """Records for one partition. The accumulator's lock guards it while it gathers; once closed, it belongs to the
+    sender.
 
-    A signal handler may raise between any two steps of :meth:`add`. So the last one commits the record: there are as
-    many records as ``values``. What an interrupted call has put into the other columns behind that is overtaken by the
-    next record, which is inserted before it, and is cut off when the batch is closed.
+    A signal handler may raise between any two steps of :meth:`add`. So the last step commits the record: the number of
+    records is the length of ``values``. An interrupted call may leave extra elements in the other columns; the next
+    record is inserted before them, and closing the batch cuts them off.
 
-    Invariants: ``room`` is negative once closed, and then all columns have one length, but for ``keys`` if no record
-    has one; a batch that waits has a record or a piece; ``sequence`` and ``identity`` never change while
-    ``maybe_applied`` is set, or the log could not recognise a duplicate.
+    Invariants: ``room`` is negative once closed, and then all columns have one length, except ``keys`` if no record has
+    one; a waiting batch has a record or a piece; ``sequence`` and ``identity`` never change while ``maybe_applied`` is
+    set, otherwise the log could not recognise a duplicate.
     """
 
     __slots__ = ("attempt", "created_s", "delivery", "encoded", "entry", "headers", "identity", "keys",
@@ -39,52 +40,52 @@ class ProducerBatch:
     def __init__(self, topic: str, partition: int, created_s: float, loop_thread: int) -> None:
         self.topic = topic
         self.partition = partition
-        #: When its first record arrived, by the producer's monotonic clock.
+        #: Time of its first record, by the producer's monotonic clock.
         self.created_s = created_s
         self.keys: list[bytes | None] = []
         self.values: list[bytes | None] = []
         self.timestamps_ns: array[int] = array("q")
-        #: By row; of all records that came after the first with headers.
+        #: By row; from the first record with headers on.
         self.headers: dict[int, Headers | None] = {}
-        #: Rows that came as Arrow, instead of the lists, each with the row of the batch that it begins at.
+        #: Rows from Arrow data, instead of the lists, each with its first row's index in the batch.
         self.pieces: list[tuple[int, pa.RecordBatch]] = []
         self.delivery = Delivery(topic, partition, loop_thread, self.timestamps_ns)
-        #: Bytes that records may still take of what is reserved from the producer's memory; negative once closed.
+        #: Bytes of the reserved memory that records may still use; negative once closed.
         self.room = 0
         self.reserved_bytes = 0
         #: Final size once closed.
         self.used_bytes = 0
         self.record_count = 0
-        # The sender's part.
+        # Fields of the sender.
         self.encoded: EncodedPayload | None = None
         self.entry: bytes | None = None
         self.identity: ProducerIdentity | None = None
         self.sequence = NO_SEQUENCE
-        #: How many batches its pipeline had numbered before it, under the same identity.
+        #: Number of batches that its pipeline numbered before it, under the same identity.
         self.ordinal = 0
-        #: Bytes of the request that a node has refused for its size, with this and others in it; 0 if none was.
+        #: Size of the request with several batches that a node refused as too large, in bytes; 0 if none was.
         self.refused_with_bytes = 0
-        #: The attempt that awaits its answer, if any: an opaque token of the sender's.
+        #: The attempt that awaits its response, if any: an opaque token of the sender.
         self.attempt: object | None = None
-        #: True once an attempt ended without a definite outcome: it may be in the log, or get there yet.
+        #: True once an attempt ended without a definite outcome: the batch may be in the log, or may still be appended.
         self.maybe_applied = False
-        #: The same, of a topic of that name which was deleted meanwhile: somebody may have read it there.
+        #: The same for a deleted topic of that name: consumers may have read the batch there.
         self.maybe_applied_before = False
-        #: Of a batch that is to be explained; None of all others.
+        #: Set for a batch that is to be explained, otherwise None.
         self.notes: BatchNotes | None = None
 
     @property
     def goes_alone(self) -> bool:
-        """Whether no other batch may be in its request."""
+        """True if its request may contain no other batch."""
         return bool(self.refused_with_bytes) or self.notes is not None
 
     @property
     def closed(self) -> bool:
-        """True once no record can be added any more."""
+        """True once no record can be added."""
         return self.room < 0
 
     def close(self) -> None:
-        """Ends gathering. The last step closes the batch: an interrupted close can be repeated."""
+        """Ends gathering. The last step closes the batch, so an interrupted close can be repeated."""
         assert not self.closed
         count = self.record_count = self.delivery.record_count = self._row_count() if self.pieces else len(self.values)
         assert count > 0
@@ -99,7 +100,7 @@ class ProducerBatch:
         return first + rows.num_rows
 
     def add(self, key: bytes | None, value: bytes | None, timestamp_ns: int, headers: Headers | None) -> int:
-        """Adds a record for which there is room, and returns its place in the batch."""
+        """Adds a record, for which the caller has reserved bytes, and returns its index in the batch."""
         values = self.values
         index = len(values)
         self.timestamps_ns.insert(index, timestamp_ns)
@@ -114,18 +115,17 @@ class ProducerBatch:
         return index
 
     def takes_rows(self, size: int, full_at: int) -> bool:
-        """Whether it gathers rows, and may take more.
+        """True if this is an open Arrow batch with room for ``size`` bytes.
 
         Arguments:
-            size: of those, in bytes.
-            full_at: bytes at which it is full, without what its pieces take as objects.
+            full_at: bytes at which it is full, without the memory of its pieces as objects.
         """
         if self.closed or not self.pieces or len(self.pieces) >= MOST_PIECES:
             return False
         return self.reserved_bytes - PIECE_BYTES * len(self.pieces) + size <= full_at
 
     def add_rows(self, rows: pa.RecordBatch) -> int:
-        """Adds rows for which there is room, and returns the place of the first in the batch.
+        """Adds rows, for which the caller has reserved bytes, and returns the index of the first in the batch.
 
         Arguments:
             rows: of ``LOG_SCHEMA``.
@@ -136,7 +136,7 @@ class ProducerBatch:
         return first
 
     def seal(self, codec: Codec, identity: ProducerIdentity | None, sequence: int) -> bytes:
-        """The batch's bytes under an identity and sequence. The records are encoded once and let go."""
+        """Returns the batch's bytes with an identity and sequence. The records are encoded once and then released."""
         assert self.closed and not self.maybe_applied
         if self.encoded is None:
             if self.pieces:
@@ -162,6 +162,6 @@ class ProducerBatch:
         return self.entry
 
     def release(self) -> None:
-        """Lets go of the bytes once the outcome is known."""
+        """Releases the bytes once the outcome is known."""
         self.encoded = self.entry = None
         self.keys, self.values, self.headers, self.pieces = [], [], {}, []

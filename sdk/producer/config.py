@@ -1,4 +1,4 @@
-"""What a producer can be told, with Kafka's names and defaults, checked before anything starts."""
+"""Validated options of a producer, with Kafka's names and defaults."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ACKS_ALL = -1
 
 
 class ProducerOptions(SecurityOptions, total=False):
-    """The keyword arguments of ``Producer`` and ``AsyncProducer``. :class:`~quorumlog.sdk.Producer` explains them."""
+    """Keyword arguments of ``Producer`` and ``AsyncProducer``; :class:`~quorumlog.sdk.Producer` documents them."""
 
     bootstrap_servers: str | Sequence[str]
     acks: Literal[0, 1, -1, "all"]
@@ -51,7 +51,11 @@ class ProducerOptions(SecurityOptions, total=False):
 
 @dataclass(slots=True, frozen=True)
 class ProducerConfig(ClientSecurity):
-    """:class:`ProducerOptions` with defaults filled in, and checked."""
+    """Validated :class:`ProducerOptions` with defaults.
+
+    Raises:
+        IllegalArgumentError: an option is invalid.
+    """
 
     bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP_SERVERS
     acks: Literal[0, 1, -1, "all"] = "all"
@@ -89,10 +93,11 @@ class ProducerConfig(ClientSecurity):
         check_partitioner(self.partitioner)
         check_range(self, "linger_ms", 0, 60_000)
         check_range(self, "batch_size", 0, 64 * 1024 * 1024)
-        check_range(self, "max_request_size", 1024, 64 * 1024 * 1024)  # Nodes take messages of twice that.
+        check_range(self, "max_request_size", 1024, 64 * 1024 * 1024)  # Nodes accept messages of twice that size.
         check_range(self, "buffer_memory", self.max_request_size + BATCH_BASE_BYTES, 64 * 1024**3)
         check_range(self, "max_block_ms", 0, 24 * 3_600_000)
-        # The log remembers a producer's last five batches of a partition; a sixth could not be recognised when resent.
+        # The log keeps a producer's last five batches per partition; a resent sixth could not be recognised as a
+        # duplicate.
         check_range(self, "max_in_flight", 1, 5)
         check_range(self, "metadata_max_age_ms", 10, 24 * 3_600_000)
         check_range(self, "request_timeout_ms", 1, 3_600_000)
@@ -126,17 +131,17 @@ class ProducerConfig(ClientSecurity):
 
     @property
     def replayable(self) -> bool:
-        """Whether the same epoch may be sent again from its start."""
+        """True if the same epoch may be sent again from its start."""
         return self.producer_epoch is not None
 
     @property
     def wire_acks(self) -> int:
-        """0, 1 or -1."""
+        """``acks`` on the wire: 0, 1 or -1 (all)."""
         return ACKS_ALL if self.acks == "all" else self.acks
 
     @property
     def idempotent(self) -> bool:
-        """Whether batches carry sequences."""
+        """True if batches carry sequence numbers."""
         return self.wire_acks == ACKS_ALL if self.enable_idempotence is None else self.enable_idempotence
 
 

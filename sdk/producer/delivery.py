@@ -1,4 +1,4 @@
-"""What a sender holds of a record on its way: one completion per batch, and a light handle per record."""
+"""Handles for the outcome of sent records: one completion per batch, and a light handle per record."""
 
 from __future__ import annotations
 
@@ -27,20 +27,23 @@ class Delivery(Completion):
         self.append_time_ms = -1
 
     def succeed(self, base_offset: int, append_time_ms: int) -> None:
-        """Resolves with the batch's place in the log; ``append_time_ms`` is -1 unless the topic has append time."""
+        """Resolves with the batch's base offset; ``append_time_ms`` is -1 unless the topic has append time."""
         self.base_offset = base_offset
         self.append_time_ms = append_time_ms
         self.resolve()
 
     def timestamp_ms(self, index: int) -> int:
-        """The timestamp that record ``index`` has in the log."""
+        """Returns the timestamp of record ``index`` in the log (ms); -1 if unknown."""
         if self.append_time_ms >= 0:
             return self.append_time_ms
         return self.timestamps_ns[index] // 1_000_000 if self.timestamps_ns is not None else -1
 
 
 class RecordFuture:
-    """A record on its way. Cheap: the batch holds the state, this only its place in it."""
+    """A handle for the outcome of one sent record.
+
+    It can be awaited, or used from threads. It is cheap: the batch holds the state.
+    """
 
     __slots__ = ("_delivery", "_index")
 
@@ -53,20 +56,24 @@ class RecordFuture:
         return self._delivery.done
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Blocks until the record is acknowledged.
+        """Blocks until the record is acknowledged, and returns its position in the log.
 
         Arguments:
-            timeout: in seconds; None waits as long as the producer tries (``delivery_timeout_ms``).
+            timeout: in seconds; None waits as long as the producer retries (``delivery_timeout_ms``).
 
         Raises:
-            QuorumlogError: it failed; the error's ``definite`` says whether it may still turn up.
-            RequestTimedOutError: ``timeout`` has passed; the producer goes on trying.
+            QuorumlogError: the record failed; unless the error is ``definite``, the record may still appear in the log.
+            RequestTimedOutError: ``timeout`` has passed; the producer continues to retry.
         """
         self._wait(timeout)
         return self._metadata()
 
     def exception(self, timeout: float | None = None) -> QuorumlogError | None:
-        """Blocks until the outcome is known; the error, or None on success."""
+        """Blocks until the outcome is known; returns the error, or None on success.
+
+        Raises:
+            RequestTimedOutError: ``timeout`` (seconds) has passed; the producer continues to retry.
+        """
         self._wait(timeout)
         return self._delivery.error
 
@@ -75,7 +82,7 @@ class RecordFuture:
         self._delivery.tell(callback, self)
 
     def get(self, timeout: float | None = None) -> RecordMetadata:
-        """As :meth:`result`; kafka-python calls it so."""
+        """Same as :meth:`result`, under kafka-python's name."""
         return self.result(timeout)
 
     def succeeded(self) -> bool:
@@ -83,7 +90,7 @@ class RecordFuture:
         return self._delivery.done and self._delivery.error is None
 
     def failed(self) -> bool:
-        """True once it is known that the record is not acknowledged."""
+        """True once the record has failed."""
         return self._delivery.done and self._delivery.error is not None
 
     def add_callback(self, callback: Callable[..., object], *arguments: Any, **named: Any) -> Self:
@@ -112,7 +119,7 @@ class RecordFuture:
         if not self._delivery.wait(timeout):
             where = f"{self._delivery.topic}-{self._delivery.partition}"
             raise RequestTimedOutError(
-                f"no acknowledgement from {where} within {timeout} s; the producer goes on trying"
+                f"no acknowledgement from {where} within {timeout} s; the producer continues to retry"
             )
 
     def _metadata(self) -> RecordMetadata:
@@ -124,7 +131,7 @@ class RecordFuture:
 
 
 class BatchMetadata(NamedTuple):
-    """Where ``record_count`` rows of a batch went: offsets from ``base_offset`` on (-1 for ``acks=0``)."""
+    """The position of ``record_count`` rows in the log: offsets from ``base_offset`` on (-1 with ``acks=0``)."""
 
     topic: str
     partition: int
@@ -133,7 +140,7 @@ class BatchMetadata(NamedTuple):
 
 
 class ArrowRows(NamedTuple):
-    """Rows of one ``send_arrow`` in a batch: ``record_count`` of them, from its row ``first`` on."""
+    """Rows of one ``send_arrow`` in a batch: ``record_count`` rows, starting at the batch's row ``first``."""
 
     delivery: Delivery
     first: int
@@ -141,7 +148,7 @@ class ArrowRows(NamedTuple):
 
 
 class ArrowFuture:
-    """The rows of one ``send_arrow`` on their way, in one batch or several."""
+    """A handle for the outcome of one ``send_arrow``, whose rows are in one batch or several."""
 
     __slots__ = ("_parts",)
 
@@ -153,16 +160,20 @@ class ArrowFuture:
         return all(part.delivery.done for part in self._parts)
 
     def result(self, timeout: float | None = None) -> list[BatchMetadata]:
-        """Blocks until every batch is acknowledged; see :meth:`RecordFuture.result`.
+        """Blocks until every batch is acknowledged, and returns the position of each; see :meth:`RecordFuture.result`.
+
+        Arguments:
+            timeout: in seconds, for all batches together; None waits as long as the producer retries.
 
         Raises:
-            QuorumlogError: the first batch that failed; others may have succeeded.
+            QuorumlogError: the error of the first failed batch; others may have succeeded.
+            RequestTimedOutError: ``timeout`` has passed; the producer continues to retry.
         """
         deadline_s = None if timeout is None else time.monotonic() + timeout
         for part in self._parts:
             if not part.delivery.wait(None if deadline_s is None else deadline_s - time.monotonic()):
                 raise RequestTimedOutError(
-                    f"not all batches were acknowledged within {timeout} s; the producer goes on"
+                    f"not all batches were acknowledged within {timeout} s; the producer continues to retry"
                 )
         return self._metadata()
 

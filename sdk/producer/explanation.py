@@ -1,7 +1,8 @@
-"""The way of one record: what the producer noted of its batch, and what the batch's leader told of it.
+"""Timing of one record: notes of the producer, and the trace from the batch's leader.
 
-All times are microseconds of one clock each: the producer's since the record was taken, the leader's since the request
-arrived. They are not compared: what lies between is the difference of two durations, for both ways together.
+All times are microseconds of one clock each: the producer's since ``send`` accepted the record, the leader's since the
+request arrived. They are not compared: the time on the network is the difference of two durations, for both directions
+together.
 """
 
 from __future__ import annotations
@@ -13,21 +14,21 @@ from typing import Literal
 from quorumlog.sdk.types import RecordMetadata
 from quorumlog.v1 import data_plane_pb2
 
-#: Said where a leader of an older version answered.
-NO_TRACE = "the leader told nothing: its version knows no traces"
+#: Reason if a leader of an older version responded.
+NO_TRACE = "the leader sent no trace: its version does not support traces"
 
 
 @dataclass(slots=True, frozen=True)
 class ReplicaTimes:
-    """One replica that votes.
+    """One voting replica.
 
     Arguments:
         node_id: its node.
         is_leader: it leads the partition.
-        is_witness: it votes and keeps no records.
-        durable_us: when the leader knew the record to be on that node's disk, in µs since the request arrived; None:
-            not by the time of the answer.
-        sync_us: how long that disk took, in µs by that node's own clock; None: not told.
+        is_witness: it votes and stores no records.
+        durable_us: when the leader had the confirmation that the record is on that node's disk, in µs since the request
+            arrived; None if that came after the response.
+        sync_us: duration of the disk write, in µs by that node's own clock; None if not reported.
     """
 
     node_id: int
@@ -39,15 +40,15 @@ class ReplicaTimes:
 
 @dataclass(slots=True, frozen=True)
 class LeaderTimes:
-    """What the leader noted, in µs since the request arrived.
+    """The leader's notes, in µs since the request arrived.
 
     Arguments:
         node_id: the leader's.
-        appended_us: it put the batch into its log.
-        replicas: those that vote, the leader first.
-        committed_us: a majority had it; None: not by the time of the answer.
-        answered_us: the answer left.
-        voters, majority: how many vote, and how many of them commit.
+        appended_us: it appended the batch to its log.
+        replicas: the voting replicas, the leader first.
+        committed_us: a majority had the batch; None if that came after the response.
+        answered_us: the response was sent.
+        voters, majority: number of voting replicas, and how many of them commit.
         copies_needed: durable copies that ``acks="all"`` waited for.
         min_insync_replicas: of the topic's configuration.
     """
@@ -64,7 +65,7 @@ class LeaderTimes:
 
     @classmethod
     def of(cls, told: data_plane_pb2.BatchTrace) -> LeaderTimes:
-        """What a trace says."""
+        """Converts a trace."""
         replicas = tuple(
             ReplicaTimes(
                 node_id=each.node_id,
@@ -88,7 +89,7 @@ class LeaderTimes:
         )
 
     def decided_by(self, acks: Literal[1, "all"]) -> int | None:
-        """The node whose disk the answer waited for last; None where the answer did not wait until enough had it."""
+        """Returns the node whose disk the response waited for last; None if it did not wait for enough disks."""
         if acks == 1:
             own = self.replicas[0]
             return own.node_id if own.durable_us is not None else None
@@ -105,17 +106,18 @@ def _durable_us(replica: ReplicaTimes) -> int:
 
 @dataclass(slots=True, frozen=True)
 class RecordStage:
-    """A part of a record's way, on the producer's time line.
+    """A stage of a record, on the producer's time line.
 
-    The leader's times are laid into the middle of the request's: what the way there took, and what the way back, nobody
-    knows. So their lengths are exact, and their place is not.
+    The leader's times are centred in the request's, because the split between the two network directions is unknown. So
+    the durations are exact, but their position is not.
 
     Arguments:
         who: the producer, or a node.
-        what: is done there.
-        begin_us, end_us: since the record was taken; no end: it was not over by the time of the answer.
-        sync_us: how long that node's disk took, somewhere in between; None: not told, or there is none.
-        decided: the answer waited for this one last.
+        what: its action.
+        begin_us, end_us: since ``send`` accepted the record; no end: the stage was not over by the time of the
+            response.
+        sync_us: duration of that node's disk write, within the stage; None: not reported, or not applicable.
+        decided: the response waited for this stage last.
     """
 
     who: str
@@ -128,18 +130,18 @@ class RecordStage:
 
 @dataclass(slots=True, frozen=True)
 class RecordExplanation:
-    """The way of one record that was sent alone.
+    """Timing of one record that was sent alone.
 
     Arguments:
-        metadata: where it went.
-        acks: what the answer waited for.
-        attempts: requests that were sent for it; the times are those of the last.
-        batched_us: its batch was closed and encoded, in µs since the record was taken. Before that a new producer waits
-            for its identity.
-        sent_us: the request was handed to the connection, in µs since the record was taken.
-        answered_us: the answer was there, in µs since the record was taken.
-        leader: what the leader noted; None where it noted nothing.
-        untraced: why it noted nothing, in one line; empty where it did.
+        metadata: its position in the log.
+        acks: what the response waited for.
+        attempts: number of requests sent for it; the times are those of the last.
+        batched_us: its batch was closed and encoded, in µs since ``send`` accepted the record. Before that a new
+            producer waits for its identity.
+        sent_us: the request was passed to the connection, in µs since ``send`` accepted the record.
+        answered_us: the response was received, in µs since ``send`` accepted the record.
+        leader: the leader's notes; None without them.
+        untraced: why the leader sent no notes, in one line; empty if it did.
     """
 
     metadata: RecordMetadata
@@ -153,19 +155,19 @@ class RecordExplanation:
 
     @property
     def on_the_way_us(self) -> int | None:
-        """What request and answer took on their way, together: how it divides nobody can tell. None without a trace."""
+        """Time of request and response on the network together, in µs; the split is unknown. None without a trace."""
         if self.leader is None:
             return None
         return max(0, self.answered_us - self.sent_us - self.leader.answered_us)
 
     @property
     def decided_by(self) -> int | None:
-        """The node whose disk the answer waited for last; None where that is not known."""
+        """The node whose disk the response waited for last; None if unknown."""
         return None if self.leader is None else self.leader.decided_by(self.acks)
 
     @property
     def rule(self) -> str:
-        """What the answer waited for, in one line."""
+        """The condition for the response, in one line."""
         if self.acks == 1:
             return "acks=1: the leader's own disk"
         if self.leader is None:
@@ -179,7 +181,7 @@ class RecordExplanation:
 
     @property
     def stages(self) -> tuple[RecordStage, ...]:
-        """The way, part by part, as far as it is known."""
+        """The known stages in order."""
         own = (
             RecordStage("producer", "becomes a batch", 0, self.batched_us),
             RecordStage("producer", "request and answer", self.sent_us, self.answered_us),
@@ -207,7 +209,7 @@ class RecordExplanation:
 
 
 class BatchNotes:
-    """What a producer notes of a batch that is to be explained, in seconds of its clock."""
+    """Times of a batch that is to be explained, in seconds of the producer's clock."""
 
     __slots__ = ("answered_s", "attempts", "batched_s", "sent_s", "taken_s", "told")
 
@@ -217,17 +219,17 @@ class BatchNotes:
         self.told: data_plane_pb2.BatchTrace | None = None
 
     def sent(self, now_s: float) -> None:
-        """A request with it leaves."""
+        """Records that a request with the batch was sent."""
         self.sent_s = now_s
         self.attempts += 1
 
     def answered(self, now_s: float, response: data_plane_pb2.ProduceResponse) -> None:
-        """The answer to such a request is there."""
+        """Records the response to such a request."""
         self.answered_s = now_s
         self.told = response.trace if response.HasField("trace") else None
 
     def explain(self, metadata: RecordMetadata, wire_acks: int) -> RecordExplanation:
-        """All of it, once the record is acknowledged.
+        """Returns the explanation of an acknowledged record.
 
         Arguments:
             wire_acks: 1 or -1.

@@ -1,4 +1,4 @@
-"""Where an idempotent producer's identity comes from: a fresh one, or one with a name that is claimed."""
+"""The identity of an idempotent producer: a fresh one, or a named one that is claimed."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from quorumlog.v1 import data_plane_pb2
 
 _NEXT_EPOCH = -1
 _NONE = -1
-#: Claims in a row, each based on the answer to the one before, before there is a pause.
+#: Consecutive claims, each based on the previous response, before a pause.
 _QUICK_CLAIMS = 3
 
 
 class ProducerIdentity(NamedTuple):
-    """What the log knows an idempotent producer by.
+    """The identity of an idempotent producer in the log.
 
     Arguments:
-        replayable: whether the epoch may be sent again from its start, so that the log compares what it has.
+        replayable: True if the epoch may be sent again from its start, so that the log compares batches that it has.
     """
 
     producer_id: int
@@ -28,15 +28,15 @@ class ProducerIdentity(NamedTuple):
 
 
 async def obtain_identity(config: ProducerConfig, cluster: Cluster) -> ProducerIdentity:
-    """Asks any node for an identity, again and again within the delivery time.
+    """Requests an identity from any node, with retries within the delivery time.
 
-    The next epoch of a name is claimed by naming the last one, which the first refusal tells. So a claim that is
-    repeated because its answer was lost, or was asked of two nodes at once, cannot fence this very producer; at most it
-    skips an epoch.
+    The next epoch of a name is claimed by naming the last one, which the first refusal reports. So a claim that is
+    repeated because its response was lost, or was sent to two nodes at once, cannot fence this very producer; at most
+    it skips an epoch.
 
     Raises:
         InvalidProducerEpochError: the name was claimed with a later epoch.
-        QuorumlogError: nobody gave one.
+        QuorumlogError: no node returned an identity.
     """
     if config.producer_id is not None and config.producer_epoch is not None:
         return ProducerIdentity(config.producer_id, config.producer_epoch, config.replayable)
@@ -60,6 +60,6 @@ async def obtain_identity(config: ProducerConfig, cluster: Cluster) -> ProducerI
             if response.producer_id >= 0:
                 return ProducerIdentity(response.producer_id, response.producer_epoch, config.replayable)
             known_epoch = response.producer_epoch
-        raise ServerBusyError(f"others are claiming the producer name {config.producer_name!r} as well")
+        raise ServerBusyError(f"other producers are claiming the producer name {config.producer_name!r} too")
 
     return await cluster.retrying(attempt, config.delivery_timeout_ms / 1000, "the request for a producer id")

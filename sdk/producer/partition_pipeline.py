@@ -1,10 +1,10 @@
-"""The batches of one partition that have been sent and not yet settled, kept in order across failures.
+"""The sent and unresolved batches of one partition, kept in order across failures.
 
-Pure state: no clock, no I/O. The sender tells it what was answered and asks it what to send.
+Pure state: no clock, no I/O. The sender reports responses to it and requests the batches to send.
 
-Order and exactly-once rest on sequences: the log takes a batch only when its sequence follows the last one of the same
-identity, and recognises one that it has. So batches may be pipelined and resent as long as they go out in order, and
-as long as a batch that *may* be in the log is never given another sequence or identity.
+Order and exactly-once depend on sequences: the log accepts a batch only if its sequence follows the last one of the
+same identity, and recognises one that it has. So batches may be pipelined and resent as long as they are sent in order,
+and as long as a batch that *may* be in the log is never given another sequence or identity.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ NAME_LOST = (InvalidProducerEpochError, DuplicateSequenceMismatchError)
 
 
 class AttemptVerdict(Enum):
-    """What becomes of a batch whose attempt has failed."""
+    """Consequence of a failed attempt for its batch."""
 
     RETRY = auto()
     FAIL = auto()
 
 
 class PartitionPipeline:
-    """Sent and unsettled batches of one partition, oldest first.
+    """Sent and unresolved batches of one partition, oldest first.
 
-    Invariants: from the oldest unsettled batch on at most ``max_in_flight`` have been given sequences, settled ones
-    included: the log remembers no more of them, and could not recognise the oldest. With idempotence sequences follow
-    one another from the oldest on, unless ``gap`` is set. No batch joins while an older one has no attempt under way.
+    Invariants: from the oldest unresolved batch on, at most ``max_in_flight`` have been given sequences, resolved ones
+    included: the log keeps no more of them, and could not recognise the oldest. With idempotence, sequences are
+    consecutive from the oldest on, unless ``gap`` is set. No batch joins while an older one has no attempt in flight.
 
     Attributes:
-        gap: a sequence was given out and will not reach the log, so that nothing after it can under this identity.
-        retry_at_s: when to send again what has no attempt under way; None if there is nothing, or it was sent.
+        gap: a sequence was assigned and will not reach the log, so that nothing after it can under this identity.
+        retry_at_s: when to resend batches without an attempt in flight; None without such batches, or once sent.
         failures: failed attempts since the last success.
-        log_sequence: the sequence after the newest batch that the log is known to have of a replayable epoch.
-        topic_id: of the topic that it sends to; another one of the same name is begun anew.
-        unknown_since_s: since when every attempt was told that there is no such partition; None if the last was not.
+        log_sequence: the sequence after the newest batch of a replayable epoch that the log is known to have.
+        topic_id: of the topic that it sends to; if the topic is recreated, the pipeline restarts.
+        unknown_since_s: since when every attempt failed because the partition does not exist; None if the last did not.
     """
 
     __slots__ = ("_codec", "_first_sequence", "_idempotent", "_max_in_flight", "_taken", "failures", "gap", "identity",
@@ -95,7 +95,7 @@ class PartitionPipeline:
 
     @property
     def needs_identity(self) -> bool:
-        """True when nothing can go on before the sender brings a fresh identity, with :meth:`adopt`."""
+        """True if sending is blocked until the sender supplies a fresh identity, with :meth:`adopt`."""
         if not self._idempotent:
             return False
         if self.identity is None:
@@ -105,10 +105,10 @@ class PartitionPipeline:
         return not self.in_flight or not self.in_flight[0].maybe_applied
 
     def adopt(self, identity: ProducerIdentity, now_s: float) -> None:
-        """Starts over from the first sequence under a fresh identity, with whatever is in flight.
+        """Restarts from the first sequence under a fresh identity, with the batches in flight.
 
-        All of that is certain not to be in the log: the oldest has only been refused definitely, and the others were
-        sent under the same old identity with sequences behind the oldest's, which therefore never reach the log.
+        All of them are certainly not in the log: the oldest has only been refused definitely, and the others were sent
+        under the same old identity with sequences after the oldest's, which therefore never reach the log.
         """
         assert self.needs_identity
         self.identity = identity
@@ -122,8 +122,10 @@ class PartitionPipeline:
             self.retry_at_s = now_s
 
     def begin_anew(self, topic_id: bytes) -> None:
-        """The topic was deleted, and another one of its name made: nothing of what was sent is in that one's log, and
-        no attempt under way can get there, for it names the topic by its id. The caller brings an identity, if need be.
+        """Restarts for a recreated topic. The caller supplies an identity if one is needed.
+
+        Nothing that was sent is in the new topic's log, and no attempt in flight can get there, because it names the
+        topic by its id.
         """
         self.topic_id = topic_id
         self.identity = None
@@ -144,7 +146,7 @@ class PartitionPipeline:
         return not self._taken and not self.in_flight
 
     def end(self) -> list[ProducerBatch]:
-        """Nothing more can be sent; what is in flight leaves, and is returned with what is known of its attempts."""
+        """Ends the pipeline; removes and returns the batches in flight, with the state of their attempts."""
         left = list(self.in_flight)
         self.in_flight.clear()
         for batch in left:
@@ -155,7 +157,7 @@ class PartitionPipeline:
         return left
 
     def can_take(self) -> bool:
-        """True when a further batch may be sent."""
+        """True if a further batch may be sent."""
         if self.gap or (self._idempotent and self.identity is None):
             return False
         if self.in_flight and self._taken - self.in_flight[0].ordinal >= self._max_in_flight:
@@ -163,7 +165,7 @@ class PartitionPipeline:
         return all(batch.attempt is not None for batch in self.in_flight)
 
     def take_batch(self, batch: ProducerBatch) -> None:
-        """Lets a drained batch join; its sequence is fixed here."""
+        """Adds a drained batch and assigns its sequence."""
         assert self.can_take()
         self._seal(batch)
         self.in_flight.append(batch)
@@ -178,10 +180,10 @@ class PartitionPipeline:
         self.next_sequence = (self.next_sequence + batch.record_count) % SEQUENCE_MODULUS
 
     def due(self, now_s: float, *, only_oldest: bool = False) -> list[ProducerBatch]:
-        """The batches to send again now, in order. The caller gives each an attempt before it asks for more.
+        """Returns the batches to resend now, in order. The caller gives each an attempt before it calls again.
 
         Arguments:
-            only_oldest: the receiver may not be the leader: do not send it everything to find out.
+            only_oldest: the receiver may not be the leader: send it one batch to find out, not all.
         """
         if self.retry_at_s is None or now_s < self.retry_at_s:
             return []
@@ -192,12 +194,12 @@ class PartitionPipeline:
     def _resendable(self) -> Iterator[ProducerBatch]:
         for batch in self.in_flight:
             if self.gap and not batch.maybe_applied:
-                return  # Waits for a fresh identity. Behind it nothing could be taken in either.
+                return  # Waits for a fresh identity. The log could not accept a later one either.
             if batch.attempt is None:
                 yield batch
 
     def succeeded(self, batch: ProducerBatch, now_s: float) -> None:
-        """A batch is in the log, as far as its ``acks`` promise."""
+        """Removes a batch that is in the log, as far as its ``acks`` promise."""
         self.in_flight.remove(batch)
         batch.attempt = None
         self.failures = 0
@@ -208,14 +210,15 @@ class PartitionPipeline:
     def failed(
         self, batch: ProducerBatch, error: QuorumlogError, *, expired: bool, now_s: float = 0.0
     ) -> AttemptVerdict:
-        """An attempt has failed. On ``FAIL`` the batch has left; on ``RETRY`` the caller calls :meth:`retry_after`.
+        """Records a failed attempt. On ``FAIL`` the batch was removed; on ``RETRY`` the caller calls
+        :meth:`retry_after`.
 
-        A definite refusal says nothing of earlier attempts. While one of those may still take effect, the batch is sent
-        again until its outcome is known or its time is over. Otherwise a send could time out and its retry be refused:
-        the client would report failure, and then the first attempt would take effect.
+        A definite refusal does not apply to earlier attempts. While one of those may still take effect, the batch is
+        sent again until its outcome is known or its time is over. Otherwise a send could time out and its retry be
+        refused: the client would report failure, and then the first attempt would take effect.
 
-        A node may be behind, and a topic may be deleted and created again. So the answer that there is no such
-        partition is believed only after it was given for a while.
+        A node's metadata may be behind, and a topic may be deleted and created again. So the response that the
+        partition does not exist is accepted only after it was repeated for ``UNKNOWN_TOPIC_S``.
 
         Arguments:
             expired: the batch's delivery time is over.
@@ -240,11 +243,11 @@ class PartitionPipeline:
         if not self._idempotent:
             return self._drop(batch)
         if self.in_flight[0] is not batch:
-            # An older one has not got through yet, perhaps because it was refused for now: it goes first. Only of the
-            # oldest such a refusal says that the log misses something that it will not get.
+            # An older batch has not succeeded yet, perhaps because it was refused temporarily: it goes first. Only for
+            # the oldest does such a refusal mean that the log misses a batch that it will not get.
             return AttemptVerdict.RETRY
         if not batch.maybe_applied:
-            self.gap = True  # The log does not know this identity, or not this far: start over under another.
+            self.gap = True  # The log does not have this identity, or not up to here: restart under another.
             return AttemptVerdict.RETRY
         return self._drop(batch) if self.gap else AttemptVerdict.RETRY
 
@@ -253,13 +256,14 @@ class PartitionPipeline:
         self.in_flight.remove(batch)
         if self._idempotent:
             if last and not batch.maybe_applied and not self.gap:
-                self.next_sequence = batch.sequence  # Nothing was sent behind it: its numbers can be given out again.
+                # Nothing was sent after it: its sequence numbers can be assigned again.
+                self.next_sequence = batch.sequence
             else:
                 self.gap = True
         if not self.in_flight:
             self.retry_at_s = None
         elif self.retry_at_s is None:
-            self.retry_at_s = 0.0  # What waited behind it must not wait for ever: at once.
+            self.retry_at_s = 0.0  # Batches behind it must not wait indefinitely: resend at once.
         return AttemptVerdict.FAIL
 
     def retry_after(self, now_s: float, delay_s: float) -> None:
@@ -268,7 +272,8 @@ class PartitionPipeline:
             self.retry_at_s = now_s + delay_s
 
     def expired(self, created_before_s: float) -> list[ProducerBatch]:
-        """Drops batches that began before a time and have no attempt under way, oldest first; the caller fails them."""
+        """Removes batches that were created before a time and have no attempt in flight, oldest first; the caller fails
+        them."""
         late = [batch for batch in self.in_flight if batch.attempt is None and batch.created_s < created_before_s]
         for batch in late:
             self._drop(batch)
@@ -276,18 +281,18 @@ class PartitionPipeline:
 
 
 def expiry_error(batch: ProducerBatch, delivery_s: float, cause: QuorumlogError | None) -> QuorumlogError:
-    """What to tell the sender of a batch whose delivery time is over.
+    """Returns the error for a batch whose delivery time is over.
 
     Arguments:
-        delivery_s: how long it was tried, in seconds.
-        cause: the last failure in its partition, if there was one.
+        delivery_s: that time, in seconds.
+        cause: the last failure in its partition, if any.
     """
     why = f"; last: {cause.message}" if cause is not None else ""
     return RequestTimedOutError(f"not delivered to {batch.topic}-{batch.partition} within {delivery_s:g} s{why}")
 
 
 def final_error(batch: ProducerBatch, error: QuorumlogError) -> QuorumlogError:
-    """What to tell the sender of a batch that has failed: definite only if no attempt can take effect."""
+    """Returns the error for a failed batch: definite only if no attempt can take effect."""
     if isinstance(error, UnknownTopicOrPartitionError):
         error = error.about(batch.topic, batch.partition)
     if batch.maybe_applied or batch.maybe_applied_before:
@@ -302,12 +307,12 @@ def undelivered(config: ProducerConfig, pipeline: PartitionPipeline, cause: Quor
     why = f": {cause.message}" if cause is not None else ""
     return IllegalStateError(
         f"named producer {config.producer_name!r} has failed to deliver a record to {pipeline.topic}-"
-        f"{pipeline.partition} and sends none after it{why}; make it anew"
+        f"{pipeline.partition} and sends none after it{why}; create it again"
     )
 
 
 def check_complete(config: ProducerConfig, pipelines: Iterable[PartitionPipeline]) -> None:
-    """Checks that the log has what was sent in a replayable epoch and no more. Nothing may be under way.
+    """Verifies that the log has exactly what was sent in a replayable epoch. No request may be in flight.
 
     Raises:
         DuplicateSequenceMismatchError: an earlier run has sent more.
@@ -322,9 +327,9 @@ def check_complete(config: ProducerConfig, pipelines: Iterable[PartitionPipeline
 
 
 def resend_target(cluster: Cluster, pipeline: PartitionPipeline) -> tuple[NodeConnection, bool] | None:
-    """Returns the node to send a partition's batches to again, and whether it is thought to lead; None without one.
+    """Returns the node to resend a partition's batches to, and True if it is expected to lead; None without a node.
 
-    When the connection to the known leader has failed, the other replicas are asked in turn: they know of a new leader
+    If the connection to the known leader has failed, the other replicas are tried in turn: they learn of a new leader
     before the controller does, and name it.
     """
     found = cluster.leader(pipeline.topic, pipeline.partition)

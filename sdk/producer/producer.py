@@ -25,9 +25,9 @@ from quorumlog.sdk.types import GivenHeaders
 
 Taken = TypeVar("Taken")
 
-#: How much longer than the loop a caller waits: the loop knows why something takes so long.
+#: How much longer a caller waits than the loop: the loop's error message has the cause of the delay.
 _GRACE_S = 0.5
-#: How long closing connections may take.
+#: Time limit for closing connections.
 _CLOSE_S = 10.0
 
 
@@ -36,8 +36,8 @@ class Producer:
     """Sends records. Thread-safe; one per process is usually enough.
 
     Records gather in batches per partition and are sent by a background thread; :meth:`send` returns at once. With
-    ``acks="all"``, the default, every record ends up in the log once and in order, across retries and changes of
-    leader. Nothing is connected before the first use.
+    ``acks="all"``, the default, every record is in the log once and in order, across retries and leader changes. The
+    producer connects on first use.
 
     Example::
 
@@ -45,33 +45,33 @@ class Producer:
             metadata = producer.send("orders", b"value", key=b"key").result(timeout=10)
 
     The options, with their defaults. Names in ``_ms`` are milliseconds, sizes are bytes.
-    :class:`~quorumlog.sdk.runtime.security.SecurityOptions` explains those for TLS and authentication.
+    :class:`~quorumlog.sdk.runtime.security.SecurityOptions` documents the options for TLS and authentication.
 
-    bootstrap_servers='127.0.0.1:19092': ``host:port``, several separated by commas or as a sequence; any node of the
-        cluster will do.
+    bootstrap_servers='127.0.0.1:19092': ``host:port``, several separated by commas or as a sequence; any nodes of the
+        cluster.
     acks='all': ``"all"`` (committed by the replicas: survives the loss of a node), ``1`` (durable on the leader) or
-        ``0``.
-    linger_ms=100: the longest time that a batch waits for more records while another one is on its way to the leader.
-        If none is, a record is sent at once.
+        ``0`` (no acknowledgement).
+    linger_ms=100: the longest time that a batch waits for more records while another request to the leader is in
+        flight. If none is, a record is sent at once.
     batch_size=1048576: bytes at which a batch is full, and is sent regardless of other batches.
     buffer_memory=33554432: bytes for unacknowledged records; ``send`` blocks beyond it.
     max_block_ms=60000: how long ``send`` may block, for memory or metadata.
-    max_request_size=1048576: the largest record, and the largest request, in bytes.
+    max_request_size=1048576: limit for a record, and for a request, in bytes.
     compression_type=None: ``None``, ``"lz4"`` or ``"zstd"``.
-    enable_idempotence=None: each record once and in order, across retries. Needs ``acks="all"``, and is on with it by
-        default.
-    max_in_flight=5: unacknowledged batches per partition.
-    delivery_timeout_ms=120000: how long to try to deliver a record, counted from the first record of its batch.
-    request_timeout_ms=30000: timeout of one attempt.
+    enable_idempotence=None: writes each record once and in order, across retries. Requires ``acks="all"``, with which
+        it is enabled by default.
+    max_in_flight=5: unacknowledged batches per partition, 1 to 5.
+    delivery_timeout_ms=120000: time limit for delivering a record with all retries, from the first record of its batch.
+    request_timeout_ms=30000: time limit of one attempt.
     retry_backoff_ms=20, retry_backoff_max_ms=500: shortest and longest delay between attempts.
-    bootstrap_timeout_ms=3000: how long to look for a node before giving up.
-    metadata_max_age_ms=300000: how often to look for new partitions of the topics, while records are sent.
+    bootstrap_timeout_ms=3000: time limit for reaching a first node.
+    metadata_max_age_ms=300000: interval between checks for new partitions while records are sent.
     partitioner='sticky': ``"sticky"``, ``"round_robin"`` or a callable(key, all_partitions, available_partitions).
     key_serializer=None, value_serializer=None: callables that return bytes.
     client_id='quorumlog-producer': the user agent that nodes see.
     producer_name=None: an identity that survives the process. The first record claims it; afterwards an older instance
         with the same name fails with :class:`InvalidProducerEpochError`. The name exists until it is deleted.
-    producer_epoch=None: with a name: the epoch to claim, not below the last one, 0 to 2^63 - 1; None takes the next
+    producer_epoch=None: with a name: the epoch to claim, not below the last one, 0 to 2^63 - 1; None claims the next
         one. With the same epoch again, the producer *replays* it: each batch that the log has is acknowledged without
         being appended (with offset -1 if it is an old one), the rest is appended, and a batch that differs fails with
         :class:`DuplicateSequenceMismatchError`. For that, batches are cut only by size and by ``flush``, never by time;
@@ -83,6 +83,9 @@ class Producer:
         that differs.
     producer_id=None: with an epoch: the id of the name, as returned to the producer that claimed the epoch. The name is
         then not claimed again.
+
+    Raises:
+        IllegalArgumentError: an option is unknown, or its value is invalid.
     """
 
     def __init__(self, **options: Unpack[ProducerOptions]) -> None:
@@ -91,7 +94,7 @@ class Producer:
         self._core.bind(self._background.loop, self._background.thread_id)
         self._try_send = self._core.try_send
         self._fork = self._core.fork
-        #: Look-ups of topics that callers no longer wait for.
+        #: Pending look-ups of topics whose callers have timed out.
         self._overdue: dict[str, LoopCall[None]] = {}
         self._background.own(self, partial(close_core, self._core, DROPPED_TIMEOUT_S))
 
@@ -104,24 +107,27 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> RecordFuture:
-        """Adds a record to its partition's batch and returns a handle on its outcome.
+        """Adds a record to its partition's batch and returns a handle for its outcome.
+
+        Blocks only while the topic's metadata is being loaded or the buffer is full, ``max_block_ms`` at most.
 
         Arguments:
-            value, key: bytes or None, or whatever the serializers take.
+            value, key: bytes or None, or arguments of the serializers.
             headers: pairs of a str and bytes, text or None, or a mapping; text is sent as UTF-8.
-            partition: where to; None leaves it to the partitioner.
-            timestamp_ms: milliseconds since the epoch; None is now.
+            partition: number of the partition; None leaves the choice to the partitioner.
+            timestamp_ms: milliseconds since the epoch; None is the current time.
 
         Raises:
+            IllegalArgumentError: an argument has a wrong type or value.
             UnknownTopicOrPartitionError: the topic does not exist.
             InvalidPartitionsError: the topic has no such partition.
             RecordTooLargeError: the record exceeds ``max_request_size``.
             InvalidRecordError: the topic is compacted and the record has no key.
-            BufferExhaustedError: memory stayed full for ``max_block_ms``.
+            BufferExhaustedError: the buffer stayed full for ``max_block_ms``.
             NoBrokersAvailableError: no node was reached.
             RequestTimedOutError: the topic was not looked up within ``max_block_ms``, because this thread holds a lock
                 that a logging handler waits for.
-            ClientClosedError, ForkedClientError: this object cannot be used (any more, or here).
+            ClientClosedError, ForkedClientError: the producer is closed, or belongs to the parent process.
         """
         if not (self._core.usable and self._fork.same_process):
             self._core.check_usable()
@@ -139,23 +145,24 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> RecordExplanation:
-        """Sends one record as a batch of its own, waits for its acknowledgement, and says when it was where.
+        """Sends one record as a batch of its own, waits for its acknowledgement, and returns the time of each stage.
 
-        The record is like any other: it is in the log afterwards. Its leader notes when it appended it, when it was on
-        each replica's disk, and when it was committed. A node traces one batch of a connection at a time; of a second
-        one it tells only that. The first record of a producer also waits for an identity and a connection.
+        The record is like any other: it is in the log afterwards. Its leader notes when it appended the record, when
+        each replica had it on disk, and when it was committed. A node traces one batch per connection at a time; for a
+        second one, the explanation contains only the reason why it is missing. The first record of a producer also
+        waits for an identity and a connection.
 
         Arguments:
             as for :meth:`send`.
 
         Raises:
             IllegalStateError: the producer has ``acks=0`` or a ``producer_epoch``.
-            and what :meth:`send` and its handle raise.
+            and the errors of :meth:`send` and of its handle.
 
         Example::
 
-            told = producer.explain("orders", b"value")
-            print(told.rule, told.answered_us, told.leader.replicas)
+            explanation = producer.explain("orders", b"value")
+            print(explanation.rule, explanation.answered_us, explanation.leader.replicas)
         """
         core = self._core
         core.check_explains()
@@ -177,18 +184,18 @@ class Producer:
                 self._background.check_may_block()
                 room = InterruptibleEvent()
                 core.accumulator.when_room(room.set)
-                taken = attempt()  # Room may have come between the two.
+                taken = attempt()  # Memory may have become free between the two steps.
             if taken is not None:
                 return taken
             if not room.wait(deadline - time.monotonic()):
                 raise core.buffer_full()
 
     def _ensure_topic(self, topic: str) -> None:
-        """Waits for an unknown topic, for ``max_block_ms`` at most: the caller may hold a lock that the loop's thread
-        waits for, such as that of a logging handler through which it sends.
+        """Waits for an unknown topic, for ``max_block_ms`` at most.
 
-        Then the look-up continues when the caller has released its lock. Until it has ended, no other caller waits:
-        each would stop it again.
+        The limit is needed because the caller may hold a lock that the loop's thread waits for, such as that of a
+        logging handler through which it sends. After a time-out the look-up continues when the caller has released its
+        lock. Until it has ended, no other caller waits: each would stop it again.
         """
         if checked_topic(topic) in self._core.accumulator.topics:
             return
@@ -205,26 +212,27 @@ class Producer:
         return self._core.config.max_block_ms / 1000 + _GRACE_S
 
     def _flush_s(self, timeout: float | None) -> float:
-        """How long a flush takes at most, where the loop is not kept from working."""
+        """Returns the longest time that a flush takes if nothing blocks the loop's thread, in seconds."""
         config = self._core.config
         limit_s = (config.delivery_timeout_ms + config.request_timeout_ms) / 1000
         return (limit_s if timeout is None else min(timeout, limit_s)) + _GRACE_S
 
     def send_arrow(self, topic: str, data: pa.Table | pa.RecordBatch, partition: int | None = None) -> ArrowFuture:
-        """Sends the rows of a pyarrow Table or RecordBatch, with no Python per record: the bulk path.
+        """Sends the rows of a pyarrow Table or RecordBatch in bulk, with no Python code per record.
 
         Columns are those of a log: ``value``, and optionally ``key``, ``timestamp`` and ``headers``. Rows with keys go
-        where Kafka's clients would send them; rows without are spread batch by batch.
+        to the partitions that Kafka's clients would choose; rows without are distributed batch by batch.
 
         Arguments:
-            partition: send all rows there.
+            partition: number of the partition for all rows; None leaves the choice to the keys.
 
         Returns:
-            a handle whose ``result()`` lists where each batch went.
+            a handle whose ``result()`` lists the position of each batch.
 
         Raises:
             IllegalArgumentError: the columns are not those of a log.
-            and what :meth:`send` raises.
+            RecordTooLargeError: a row exceeds ``max_request_size``; nothing was sent.
+            and the other errors of :meth:`send`.
         """
         self._core.check_usable()
         self._ensure_topic(topic)
@@ -237,7 +245,7 @@ class Producer:
         return ArrowFuture(parts)
 
     def partitions_for(self, topic: str) -> set[int]:
-        """The partitions of a topic, by number.
+        """Returns the partition numbers of a topic.
 
         Raises:
             UnknownTopicOrPartitionError: the topic does not exist.
@@ -247,11 +255,11 @@ class Producer:
         return self._background.run(self._core.partitions_for(topic), self._block_s())
 
     def metrics(self) -> ClientFigures:
-        """What this producer has counted, with the names of Kafka's clients: a dict of groups, each a dict of figures.
+        """Returns the producer's metrics, named as in Kafka's clients: a dict of groups, each a dict of numbers.
 
-        ``producer-metrics`` is for all, ``producer-topic-metrics.NAME`` for each topic.
-        Names that end in ``-total`` count from the beginning; ``-rate`` (per second), ``-avg`` and ``-max`` are of the
-        last 30 to 60 s. From any thread.
+        ``producer-metrics`` covers the producer, ``producer-topic-metrics.NAME`` each topic. Names that end in
+        ``-total`` count from the start; ``-rate`` (per second), ``-avg`` and ``-max`` cover the last 30 to 60 s. Can be
+        called from any thread.
 
         Example::
 
@@ -260,26 +268,30 @@ class Producer:
         return self._core.metrics()
 
     def flush(self, timeout: float | None = None) -> None:
-        """Sends what is waiting and blocks until all of it is resolved, one way or the other.
+        """Sends all waiting records and blocks until each has succeeded or failed.
+
+        Arguments:
+            timeout: in seconds; None waits as long as the producer retries (``delivery_timeout_ms``).
 
         Raises:
-            RequestTimedOutError: that took longer than ``timeout`` seconds.
+            RequestTimedOutError: ``timeout`` has passed; the producer continues to retry.
         """
         self._core.check_usable()
         check_wait(timeout)
         self._background.run(flush_core(self._core, timeout), self._flush_s(timeout))
 
     def end_epoch(self, timeout: float | None = None) -> None:
-        """Ends the epoch of a producer that was given one. Call it once, when everything has been sent.
+        """Ends the epoch of a producer with a ``producer_epoch``. Call it once, after the last record.
 
-        It flushes. Then it makes sure that the log has exactly what was sent in this epoch, in each partition that
-        something was sent to.
+        It flushes, and then verifies that the log has exactly the records of this epoch in each partition that records
+        were sent to.
 
         Arguments:
             timeout: in seconds.
 
         Raises:
-            DuplicateSequenceMismatchError: an earlier run of the epoch sent more: this one is no replay of it.
+            DuplicateSequenceMismatchError: an earlier run of the epoch sent more records, so this one is not a replay
+                of it.
             IllegalStateError: the producer has no ``producer_epoch``.
             RequestTimedOutError: flushing took longer than ``timeout``.
         """
@@ -287,9 +299,9 @@ class Producer:
         self._core.check_epoch_complete()
 
     def close(self, timeout: float | None = None) -> None:
-        """Flushes for at most ``timeout`` seconds, fails the rest, and closes. May be called twice.
+        """Flushes for at most ``timeout`` seconds, fails the remaining records, and closes. May be called twice.
 
-        In a forked child it only lets go: the records and connections are the parent's.
+        In a forked child it only marks the producer as closed: the records and connections belong to the parent.
         """
         if self._core.closed:
             return
@@ -301,7 +313,7 @@ class Producer:
         self._background.release(self)
 
     def _break_off(self) -> None:
-        """Closes without sending what is not full yet: a batch that is cut here would be cut so by no replay."""
+        """Closes without sending incomplete batches: a batch that is cut here would differ from those of a replay."""
         if self._core.closed or not self._fork.same_process:
             self.close()
             return

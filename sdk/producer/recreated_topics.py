@@ -1,10 +1,11 @@
-"""What a producer does when a topic was deleted and another one of its name made.
+"""Handles topics that were deleted and created again under the same name.
 
-Produce requests name a topic by its id, so that nothing that was sent to the old one can turn up in the new one, and
-what the old one held is gone. Whatever is not acknowledged goes to the new topic, from the first sequence on.
+Produce requests name a topic by its id, so that nothing that was sent to the old topic can appear in the new one, and
+the records of the old one are lost. Unacknowledged batches go to the new topic, from the first sequence on.
 
-Not so what a named producer sent: its sequences say what its log has, and in the new topic they would begin in the
-middle, or, at sequence 0, add what the old one may have taken. It ends with the topic that it wrote to.
+A named producer does not follow: its sequences state which records its log has, and in the new topic they would start
+in the middle, or, at sequence 0, add records that the old one may have appended. It fails for the topic that it wrote
+to.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from quorumlog.sdk.producer.partition_pipeline import PartitionPipeline
 def follow_recreated(
     pipelines: Iterable[PartitionPipeline], cluster: Cluster, identity: ProducerIdentity | None, now_s: float
 ) -> list[PartitionPipeline]:
-    """Begins anew with every pipeline whose topic is another one by now; returns those with something to send again.
+    """Restarts every pipeline whose topic was recreated; returns those with batches to resend.
 
     Arguments:
-        identity: the producer's; a log that has never heard of it takes it from sequence 0 on.
+        identity: the producer's; a log without state for it accepts it from sequence 0 on.
     """
     again = []
     for pipeline in pipelines:
@@ -42,11 +43,11 @@ def follow_recreated(
 def stay_with_deleted(
     pipelines: Iterable[PartitionPipeline], cluster: Cluster
 ) -> Iterator[tuple[PartitionPipeline, list[ProducerBatch], UnknownTopicOrPartitionError]]:
-    """Ends the pipelines of a named producer whose topic is another one by now; those that sent nothing begin anew.
+    """Ends the pipelines of a named producer whose topic was recreated; those that sent nothing follow the new topic.
 
-    Returns:
-        Those that have ended, each with the batches that have failed by that, and why. Where an attempt may have taken
-        effect before the topic went, the batch says so.
+    Yields:
+        The ended pipelines, each with its failed batches and the error. A batch with an attempt that may have taken
+        effect before the topic was deleted is marked so.
     """
     for pipeline in pipelines:
         view = cluster.metadata.topics.get(pipeline.topic)
@@ -56,15 +57,15 @@ def stay_with_deleted(
             pipeline.topic_id = view.topic_id
             continue
         error = UnknownTopicOrPartitionError(
-            f"topic {pipeline.topic!r} was deleted, and another one has its name: a named producer that has written to"
-            " the former goes not on to it",
+            f"topic {pipeline.topic!r} was deleted and created again: a named producer that wrote to the old topic"
+            " does not continue in the new one; create another producer",
             retriable=False,
         )
         yield pipeline, pipeline.end(), error
 
 
 def no_such_partition(topic: str, partition: int, count: int) -> UnknownTopicOrPartitionError:
-    """The error for a batch whose partition the topic has no more."""
+    """Returns the error for a batch whose partition no longer exists."""
     return UnknownTopicOrPartitionError(
-        f"topic {topic!r} was created anew and has no partition {partition}: it has 0 to {count - 1}", retriable=False
+        f"topic {topic!r} was created again and has no partition {partition}: it has 0 to {count - 1}", retriable=False
     )

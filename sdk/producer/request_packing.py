@@ -1,8 +1,8 @@
-"""Which batches share a produce request: as many as every limit allows, and each alone where a node takes less.
+"""Groups batches into produce requests: as many as every limit allows, and each alone if a node accepts less.
 
-What a node takes is a setting of its operator. A client does not know it, and need not: a node that refuses several
-batches together has refused their sum, and says so at once. Each is then sent alone, and only what is refused alone is
-too large.
+The limit of a node is a setting of its operator, which clients do not know. A node that refuses several batches
+together has refused their sum, and reports so at once. Each batch is then sent alone, and only a batch that is refused
+alone is too large.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from quorumlog.sdk.producer.explanation import BatchNotes
 from quorumlog.v1 import data_plane_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-#: What nodes take in one request, unless their operators say otherwise (``max_request_bytes``).
+#: Limit of one request on a node, unless its operator changed it (``max_request_bytes``).
 NODE_REQUEST_BYTES = 32 << 20
-#: Partitions that a node lets one request name.
+#: Limit of partitions in one request.
 MAX_BATCHES = 10_000
-#: At most so much is in a request beside its batches, and beside each batch's bytes: ids, numbers, lengths.
+#: Upper bounds of the bytes in a request besides its batches, and besides each batch's bytes: ids, numbers, lengths.
 _REQUEST_BYTES = 32
 _PLACE_BYTES = 40
 
 
 def request_bytes(batches: Iterable[ProducerBatch]) -> int:
-    """At most so many bytes has a request with these batches."""
+    """Returns an upper bound for the size of a request with these batches."""
     return _REQUEST_BYTES + sum(map(_bytes_in_request, batches))
 
 
 def refused_together(results: Sequence[data_plane_pb2.ProduceResult]) -> bool:
-    """Whether a node refused a request of several batches because of its size.
+    """True if a node refused a request of several batches because of its size.
 
-    It may also be that each of them is too large by itself. That shows when they are sent alone.
+    Each batch may also be too large on its own. That shows when they are sent alone.
     """
     return len(results) > 1 and all(result.error.code == ErrorCode.RECORD_TOO_LARGE for result in results)
 
 
 @dataclass(slots=True, eq=False)
 class ProduceAttempt:
-    """One produce request on its way: what it carries, where to, of what size, since when."""
+    """One produce request in flight."""
 
     node: NodeConnection
     batches: list[ProducerBatch]
@@ -52,13 +52,13 @@ class ProduceAttempt:
 
     @property
     def notes(self) -> BatchNotes | None:
-        """What is noted of its batch, if that is to be explained: it is alone then."""
+        """The notes of its batch if that is to be explained; such a batch is alone in its request."""
         return self.batches[0].notes
 
     def outcome(
         self, future: asyncio.Future[data_plane_pb2.ProduceResponse], now_s: float
     ) -> Sequence[data_plane_pb2.ProduceResult] | QuorumlogError:
-        """The results, one per batch; or why the request has failed as a whole."""
+        """Returns the results, one per batch, or the error if the request has failed as a whole."""
         error = error_of(future)
         if error is not None:
             return error
@@ -72,19 +72,19 @@ class ProduceAttempt:
 
 
 class RequestPacking:
-    """Packs the batches of one producer.
+    """Packs the batches of one producer into requests.
 
     Arguments:
-        max_request_size: bytes that a request of several batches may have.
+        max_request_size: limit in bytes of a request with several batches.
     """
 
     def __init__(self, max_request_size: int) -> None:
         self._most_bytes = min(max_request_size, NODE_REQUEST_BYTES)
-        #: Of the nodes that have been found to take less.
+        #: Lower limits of nodes that have refused requests.
         self._less: dict[NodeConnection, int] = {}
 
     def pack(self, node: NodeConnection, batches: Iterable[ProducerBatch]) -> Iterator[list[ProducerBatch]]:
-        """The batches of each request to a node, in their order. One that alone is beyond the limits is tried alone."""
+        """Yields the batches of each request to a node, in order. A batch that exceeds the limits is sent alone."""
         most_bytes = self._less.get(node, self._most_bytes)
         together: list[ProducerBatch] = []
         size = _REQUEST_BYTES
@@ -99,12 +99,12 @@ class RequestPacking:
             yield together
 
     def part(self, refused: ProduceAttempt) -> None:
-        """The batches of a request were refused together: each goes alone from now on."""
+        """Marks the batches of a refused request, so that each is sent alone from now on."""
         for batch in refused.batches:
             batch.refused_with_bytes = refused.size_bytes
 
     def taken(self, attempt: ProduceAttempt) -> None:
-        """A node has taken a batch. If it is alone now and was refused with others, their sum was too much."""
+        """Lowers the node's limit if an accepted batch was refused before together with others."""
         if len(attempt.batches) == 1 and (size_bytes := attempt.batches[0].refused_with_bytes):
             most_bytes = self._less.get(attempt.node, self._most_bytes)
             self._less[attempt.node] = min(most_bytes, size_bytes // 2)
@@ -116,7 +116,8 @@ def _bytes_in_request(batch: ProducerBatch) -> int:
 
 
 def error_of(future: asyncio.Future[Any]) -> QuorumlogError | None:
-    """Why a request has failed, if it has. Looked at even when nobody cares, or asyncio complains that nobody did."""
+    """Returns the error of a failed request, or None. Always called, because asyncio logs exceptions that are never
+    retrieved."""
     error = future.exception()
     if error is None or isinstance(error, QuorumlogError):
         return error

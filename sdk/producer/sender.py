@@ -1,7 +1,7 @@
-"""Ships batches: takes them from the accumulator, groups them by leader, follows leaders around, settles the outcome.
+"""Sends batches: takes them from the accumulator, groups them by leader, follows leader changes, resolves the outcome.
 
-One object on one event loop. Everything that happens (a wake-up, an answer, a timer, news of leaders) ends in
-:meth:`Sender._pump`, which looks at what is due and sends it; no coroutine waits with a batch in its hands.
+One object on one event loop. Every event (a wake-up, a response, a timer, a leader change) ends in
+:meth:`Sender._pump`, which sends what is due; no coroutine waits while it holds a batch.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ from quorumlog.sdk.records.record_batch import codec_named
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2
 
-#: While something is under way, how often to look whether a leader is silent or a time is over.
+#: Interval of checks for silent leaders and expired times while requests are in flight.
 _WATCH_EVERY_S = 0.1
-#: A leader that has not answered for this long may be paused: ask the others whether there is a new one.
+#: A leader that has not responded for this long may be paused: ask the other replicas for a new leader.
 _SILENCE_S = 0.25
-#: Stands for the attempt of a batch that is planned into a request of this very turn.
+#: Placeholder for the attempt of a batch that is planned into a request of this turn.
 _PLANNED = object()
 
 _log = logging.getLogger("quorumlog.sdk")
@@ -68,7 +68,7 @@ class Sender:
     Arguments:
         clock: monotonic seconds, the accumulator's.
         metrics: counts requests and batches.
-        on_crash: told what has ended the sender.
+        on_crash: called with the error that stopped the sender.
     """
 
     def __init__(
@@ -90,9 +90,9 @@ class Sender:
         self._delivery_s = config.delivery_timeout_ms / 1000
         self._request_s = config.request_timeout_ms / 1000
         self._pipelines: dict[TopicPartition, PartitionPipeline] = {}
-        #: Those with something to send again, or in need of an identity: usually none, out of perhaps thousands.
+        #: Pipelines with batches to resend, or in need of an identity: usually none, out of perhaps thousands.
         self._troubled: dict[PartitionPipeline, None] = {}
-        #: In the order of their sending.
+        #: In sending order.
         self._attempts: dict[ProduceAttempt, None] = {}
         self._identity: ProducerIdentity | None = None
         self._identity_task: asyncio.Task[None] | None = None
@@ -107,24 +107,24 @@ class Sender:
         self._outages = OutageLog("sending to")
         self._closed = False
         cluster.on_change(lambda: self._guarded(self._leaders_changed))
-        # What waits to be sent for the first time asks for its topic by itself.
+        # Batches that wait for their first attempt request the metadata of their topic themselves.
         cluster.keep_topics(lambda: {each.topic for each in self._pipelines.values() if each.in_flight})
 
     @property
     def requests_in_flight(self) -> int:
-        """Requests without an answer."""
+        """Number of requests without a response."""
         return len(self._attempts)
 
     def wake(self) -> None:
-        """Looks at what is due. On the loop's thread."""
+        """Sends what is due. Called on the loop's thread."""
         if not self._closed:
             self._guarded(self._pump)
 
     def _guarded(self, step: Callable[[], None]) -> None:
-        """Runs a step; one that raises ends the producer, so that nobody waits for it for ever."""
+        """Runs a step; an exception stops the producer, so that no caller waits indefinitely."""
         try:
             step()
-        except Exception as error:  # whatever it is, it is a defect, and every waiting caller has to hear of it
+        except Exception as error:  # Any exception is a defect that must reach every waiting caller.
             _log.exception("the producer has failed")
             self._crash(error)
 
@@ -196,7 +196,7 @@ class Sender:
         rounds: list[dict[NodeConnection, list[ProducerBatch]]],
         round_number: int,
     ) -> None:
-        """Plans a batch into a request: at most one of a partition in each, in order of the rounds."""
+        """Plans a batch into a request: at most one per partition in each, in order of the rounds."""
         while len(rounds) <= round_number:
             rounds.append({})
         rounds[round_number].setdefault(node, []).append(batch)
@@ -219,7 +219,7 @@ class Sender:
         return True
 
     def _is_idle(self, busy: Collection[NodeConnection], buffer: PartitionBuffer) -> bool:
-        """Whether a partition has a leader, and none of these is it."""
+        """True if a partition has a leader with no request in flight."""
         found = self._cluster.leader(buffer.topic, buffer.partition)
         return found is not None and found[1] not in busy
 
@@ -248,7 +248,7 @@ class Sender:
         request = OutgoingProduce(
             acks=self._config.wire_acks,
             timeout_ms=int(self._config.request_timeout_ms),
-            # The topic that the sequences are for: another one may have its name by now.
+            # The topic that the sequences are for: another topic may have its name by now.
             batches=[
                 (self._pipeline(batch.topic, batch.partition).topic_id, batch.partition, batch.entry or b"")
                 for batch in batches
@@ -269,7 +269,7 @@ class Sender:
             answer.add_done_callback(lambda done: self._guarded(lambda: self._answered(attempt, done)))
 
     def _written(self, attempt: ProduceAttempt, future: asyncio.Future[None]) -> None:
-        """``acks=0``: handed over is all that was asked for."""
+        """Resolves an ``acks=0`` request once it was passed to the connection, which is all that it waits for."""
         self._attempts.pop(attempt, None)
         error = error_of(future)
         if self._closed:
@@ -295,16 +295,16 @@ class Sender:
             if refused_together(results):
                 self._packing.part(attempt)
                 for result in results:
-                    result.error.retriable = True  # Each may go alone.
+                    result.error.retriable = True  # Each may succeed alone.
             for batch, result in zip(attempt.batches, results, strict=True):
                 self._settle(attempt, batch, result)
         self._pump()
 
     def _settle(self, attempt: ProduceAttempt, batch: ProducerBatch, result: data_plane_pb2.ProduceResult) -> None:
         if not result.HasField("error"):
-            # Said late, by an attempt that was given up, it is true all the same.
+            # A late success, from an attempt that was given up, is still valid.
             pipeline = self._pipeline(batch.topic, batch.partition)
-            # Unless of a topic that is deleted: what another one of its name acknowledges is what counts now.
+            # Unless it is from a deleted topic: then only an acknowledgement of the new one counts.
             if not batch.delivery.done and (batch.attempt is attempt or pipeline.topic_id == result.topic_id):
                 pipeline.log_sequence = max(pipeline.log_sequence, result.next_sequence)
                 self._packing.taken(attempt)
@@ -313,7 +313,7 @@ class Sender:
         if batch.attempt is not attempt:
             return
         news = self._cluster.learn_from(batch.topic, result.topic_id, batch.partition, result.error)
-        # What is news to the first of several pipelined batches holds for the others too.
+        # A new leader that the first of several pipelined batches reported applies to the others too.
         leader = self._cluster.leader(batch.topic, batch.partition)
         elsewhere = leader is not None and leader[1] is not attempt.node and not leader[1].suspect
         self._failed(attempt, batch, error_from_proto(result.error), at_once=news or elsewhere)
@@ -352,12 +352,12 @@ class Sender:
                 pipeline.retry_after(now, 0.0)
             else:
                 self._retry_later(pipeline, now)
-        # Also after a failure for good: the topic may be there anew, and the next record is for that one.
+        # Also after a permanent failure: the topic may have been created again, and the next record is for that one.
         if isinstance(error, STALE_LEADER_ERRORS) and not at_once:
             self._seek_leader(batch.topic)
 
     def _retry_later(self, pipeline: PartitionPipeline, now: float) -> None:
-        if pipeline.retry_at_s is None:  # What failed together counts once.
+        if pipeline.retry_at_s is None:  # Batches that failed together count once.
             pipeline.failures += 1
             pipeline.retry_after(now, self._cluster.backoff.delay_s(pipeline.failures))
         self._want_at(pipeline.retry_at_s or now)
@@ -374,7 +374,7 @@ class Sender:
         self._cluster.request_refresh()
 
     def _leaders_changed(self) -> None:
-        """Metadata was heard: partitions whose leader has moved are served at once."""
+        """Applies new metadata: partitions whose leader has moved are served at once."""
         if self._closed:
             return
         now = self._clock()
@@ -414,7 +414,7 @@ class Sender:
         self._pump()
 
     def _drop_partitions(self) -> None:
-        """A topic that was made anew may have fewer partitions: what waits for the others has nowhere to go."""
+        """Fails the batches of partitions that a recreated topic no longer has."""
         for name, topic in list(self._accumulator.topics.items()):
             known = self._cluster.metadata.topics.get(name)
             if known is None or len(known.partitions) >= len(topic.partitions):
@@ -434,8 +434,9 @@ class Sender:
 
     def _want_fresh_identity(self) -> None:
         if self._config.producer_name is not None and self._identity is not None:
-            # A second claim of the name would fence the producer that has claimed it since, and nobody could tell what
-            # comes next from what was lost. Not at once: the accumulator, which may be asking, holds its lock.
+            # A second claim of the name would fence the producer that has claimed it since, and records that follow
+            # could not be told from those that were lost. Not at once: the accumulator, which may be calling, holds its
+            # lock.
             asyncio.get_running_loop().call_soon(self._lose_name)
         elif self._identity_task is None:
             self._identity_task = self._cluster.in_background(self._fetch_identity())
@@ -461,7 +462,7 @@ class Sender:
         self._crash(undelivered(self._config, pipeline, self._last_errors.get(where)))
 
     def check_complete(self) -> None:
-        """Looks whether the log has what was sent in a replayable epoch; see :func:`check_complete`."""
+        """Verifies that the log has exactly what was sent in a replayable epoch; see :func:`check_complete`."""
         check_complete(self._config, self._pipelines.values())
 
     def _adopt(self, identity: ProducerIdentity) -> None:
@@ -473,7 +474,7 @@ class Sender:
         self._pump()
 
     def _fail_without_identity(self, error: QuorumlogError) -> None:
-        """Nobody gave an identity in all of the delivery time: what waits for one has failed, and was never sent."""
+        """Fails the batches that wait for an identity, which no node gave within the delivery time; none was sent."""
         error = type(error)(error.message, retriable=error.retriable, definite=True)
         for batch in self._accumulator.expire(self._clock()):
             self._resolve_failed(batch, error)
@@ -481,7 +482,7 @@ class Sender:
     # --- time ----------------------------------------------------------------------------------------------------
 
     def _watch(self, now: float) -> None:
-        """Looks for what takes too long: batches, attempts, silent leaders, partitions without one."""
+        """Handles everything that takes too long: batches, attempts, silent leaders, partitions without a leader."""
         self._next_watch_s = now + _WATCH_EVERY_S
         if now >= self._refresh_at_s:
             self._refresh_at_s = now + self._config.metadata_max_age_ms / 1000
@@ -538,7 +539,7 @@ class Sender:
     # --- the end -------------------------------------------------------------------------------------------------
 
     def close(self, cause: QuorumlogError | None = None) -> None:
-        """Stops sending; what is not resolved fails, indefinitely where an attempt may take effect."""
+        """Stops sending; unresolved batches fail, indefinitely if an attempt may take effect."""
         if self._closed:
             return
         self._closed = True

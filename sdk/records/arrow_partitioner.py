@@ -1,8 +1,8 @@
-"""Which rows of a table go to which partition: Kafka's partition of every key in a column at once, by Arrow's kernels.
+"""Kafka's partition of every key in a column at once, by Arrow's kernels.
 
-The hash is that of :mod:`quorumlog.sdk.records.murmur2`. A key costs the kernels some ten nanoseconds for each four
-bytes, and Python a microsecond or two. They take keys of one length at a time, so a column of very many lengths is left
-to Python.
+The hash is that of :mod:`quorumlog.sdk.records.murmur2`. A key costs the kernels some ten nanoseconds per four bytes,
+and Python a microsecond or two. The kernels process keys of one length at a time, so a column of very many lengths is
+left to Python.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from quorumlog.sdk.records.partitioner import partition_for_key
 
-#: Below so many keys of one length Arrow's calls cost more than they save.
+#: Below this number of keys of one length, Arrow's calls cost more than they save.
 _FEW_KEYS = 64
-#: Each four bytes are some calls.
+#: Every four bytes need several calls.
 _LONGEST_KEY_BYTES = 256
 
 _SEED = 0x9747B28C
@@ -50,13 +50,13 @@ def split_by_partition(table: pa.Table, partition_count: int) -> list[tuple[int 
 
 
 def partitions_of(keys: Any, partition_count: int) -> Any:
-    """The partition of each key.
+    """Returns the partition of each key.
 
     Arguments:
-        keys: an array of binary, none of them null.
+        keys: a binary array without nulls.
 
     Returns:
-        An array of as many int32.
+        An int32 array of the same length.
     """
     lengths = pc.binary_length(keys)
     counted: Any = pc.value_counts(lengths).to_pylist()
@@ -83,7 +83,7 @@ def _of_length(keys: Any, length: int, partition_count: int) -> Any:
 
 
 def _murmur2(keys: Any, length: int) -> Any:
-    """The steps of ``murmur2.murmur2`` on columns: products of uint32 wrap around."""
+    """Applies the steps of ``murmur2.murmur2`` to columns: products of uint32 wrap around."""
     whole = length & ~3
     hashed: Any = pa.repeat(pa.scalar(_SEED ^ length, pa.uint32()), len(keys))
     for first in range(0, whole, 4):
@@ -102,5 +102,5 @@ def _folded(numbers: Any, bits: int) -> Any:
 
 
 def _word(four_bytes: Any) -> Any:
-    """Four bytes each as little-endian numbers."""
+    """Returns groups of four bytes as little-endian numbers."""
     return four_bytes.cast(pa.binary(4)).view(pa.uint32())

@@ -1,7 +1,7 @@
-"""A FetchResponse that is taken apart by hand.
+"""A hand-written decoder of FetchResponse.
 
-Protobuf copies each batch into its message, and out of it again whenever it is asked for. Of an answer of some
-megabytes that is most of what a consumer does. Here each batch is copied once, out of what came.
+Protobuf copies each batch into its message, and again at each access. For a response of some megabytes that is most of
+a consumer's work. Here each batch is copied once, out of the received bytes.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from quorumlog.wire.splicing import end_of_field, field_tag, read_varint
 
 @dataclass(slots=True, frozen=True)
 class FetchedResult:
-    """What one partition has for the client.
+    """One partition's part of a response.
 
     Arguments:
-        told: all but the entries.
+        told: all fields except the entries.
         entries: whole batches, in offset order, each as stored.
     """
 
@@ -29,10 +29,10 @@ class FetchedResult:
 
 @dataclass(slots=True, frozen=True)
 class FetchAnswer:
-    """What a ``FetchResponse`` has.
+    """A ``FetchResponse``.
 
     Arguments:
-        told: all but the results.
+        told: all fields except the results.
         results: one per partition.
     """
 
@@ -41,15 +41,15 @@ class FetchAnswer:
 
     @property
     def correlation_id(self) -> int:
-        """That of the request."""
+        """The correlation id of the request."""
         return self.told.correlation_id
 
 
 def read_fetch_answer(data: bytes) -> FetchAnswer:
-    """Reads what protobuf has written.
+    """Decodes the bytes of a FetchResponse.
 
     Raises:
-        DecodeError: it is no FetchResponse.
+        DecodeError: they are not a FetchResponse.
     """
     told: list[bytes] = []
     results = []

@@ -1,4 +1,4 @@
-"""Fetched batches on their way to the application: trimmed, cut to what a poll takes, turned into records or Arrow."""
+"""Fetched batches before they are returned: trimmed, cut to the limit of a poll, converted to records or Arrow."""
 
 from __future__ import annotations
 
@@ -35,23 +35,29 @@ _COLUMNS: list[pa.Field[Any]] = [
     pa.field("value", pa.binary()),
     pa.field("headers", HEADERS_TYPE),
 ]
-#: What ``poll_arrow`` returns.
+#: Schema of the tables that ``poll_arrow`` returns.
 CONSUMED_SCHEMA = pa.schema(_COLUMNS)
-#: Constant columns are kept this long and sliced, so that a batch's share of them costs nothing.
+#: Constant columns of this length are cached and sliced, so that a batch's share of them costs nothing.
 _KEPT_ROWS = 16_384
-#: As an Arrow value: given a Python number, pyarrow looks for the dateutil package on disk at every call.
+#: As an Arrow value: for a Python number, pyarrow searches the disk for the dateutil package at every call.
 _US_PER_MS = pa.scalar(1_000, pa.int64())
 _NO_ROWS = pa.RecordBatch.from_pylist([], LOG_SCHEMA)
 _new_record: Callable[[type[ConsumerRecord], Iterable[object]], ConsumerRecord] = tuple.__new__
 
 
 class FetchedRows(NamedTuple):
-    """Rows of one stored batch, or of several that were decoded as one, the first of them at ``offset``. The others
-    follow it one by one, but in a compacted batch, whose rows say where they are. ``size_bytes``: the memory that they
-    keep. ``leader_epoch``: in which the batch was appended. ``stored_bytes``: of the entries that they come from.
-    ``header``: of the first of these.
+    """Rows of one stored batch, or of several that were decoded as one.
 
-    ``skipped``: the reason why there are no rows: the batch before ``offset`` is unreadable and was skipped."""
+    The first row is at ``offset``. The others follow it one by one, except in a compacted batch, whose rows have
+    offsets of their own.
+
+    Arguments:
+        size_bytes: memory that the rows keep.
+        leader_epoch: in which the batch was appended.
+        stored_bytes: size of the entries that the rows come from.
+        header: of the first of these.
+        skipped: the reason why there are no rows: the batch before ``offset`` is unreadable and was skipped.
+    """
 
     tp: TopicPartition
     offset: int
@@ -64,7 +70,7 @@ class FetchedRows(NamedTuple):
 
     @classmethod
     def of_entry(cls, tp: TopicPartition, entry: bytes) -> FetchedRows:
-        """All rows of a stored batch.
+        """Returns all rows of a stored batch.
 
         Raises:
             CorruptRecordError: it is damaged.
@@ -73,16 +79,16 @@ class FetchedRows(NamedTuple):
 
     @classmethod
     def of_batch(cls, tp: TopicPartition, stored_bytes: int, batch: DecodedBatch) -> FetchedRows:
-        """All rows of a stored batch that was decoded."""
+        """Returns all rows of a decoded batch."""
         header, term, columns = batch
-        # Decompressed, they have nothing to do with the entry any more, and may be far larger. Those of Kafka's batches
-        # may share their memory, so that each has its part of it.
+        # Decompressed rows no longer share the entry's memory, and may be far larger. Rows of Kafka's batches may share
+        # their memory, so that each has its part of it.
         size = columns.nbytes if header.is_kafka else columns.get_total_buffer_size()
         return cls(tp, header.base_offset, header, columns, max(stored_bytes, size), term, stored_bytes)
 
     @classmethod
     def of_skipped(cls, stored_bytes: int, batch: UnreadableBatch, error: UnreadableBatchError) -> FetchedRows:
-        """No rows, in place of a batch that is skipped: readers continue at the offset after it."""
+        """Returns an empty placeholder for a skipped batch: readers continue at the offset after it."""
         place = error.partition, error.next_offset, batch.header, _NO_ROWS
         return cls(*place, 0, batch.leader_epoch, stored_bytes, skipped=error)
 
@@ -98,14 +104,15 @@ class FetchedRows(NamedTuple):
         return self.offset + row
 
     def offsets(self) -> pa.Array[Any]:
-        """The offset of each row."""
+        """Returns the offset of each row."""
         if has_gaps(self.columns):
             deltas = self.columns.column(OFFSET_DELTA).cast(pa.int64())
             return pc.add(deltas, pa.scalar(self.header.base_offset, pa.int64()))
         return pc.add(_ramp(self.columns.num_rows), pa.scalar(self.offset, pa.int64()))
 
     def first_at_time(self, timestamp_ms: int, offset: int) -> tuple[int, int] | None:
-        """Offset and timestamp (ms) of the first row at or after ``timestamp_ms`` and at or after ``offset``."""
+        """Returns offset and timestamp (ms) of the first row at or after ``timestamp_ms`` and at or after
+        ``offset``."""
         if self.next_offset <= offset:
             return None
         rows = self.starting_at(offset)
@@ -117,18 +124,20 @@ class FetchedRows(NamedTuple):
         return (rows._offset_of(row), times[row].as_py()) if row >= 0 else None
 
     def append_time_ms(self) -> int | None:
-        """The one timestamp of all rows where the leader set it; a compacted batch has them in its rows."""
+        """Returns the common timestamp of all rows (ms) if the leader set it; None otherwise, and for a compacted
+        batch."""
         by_leader = self.header.timestamp_type is TimestampType.LOG_APPEND_TIME
         return self.header.max_timestamp_ms if by_leader and not has_gaps(self.columns) else None
 
     def split(self, rows: int) -> tuple[FetchedRows, FetchedRows]:
-        """The first ``rows`` rows and the others; the size goes with the latter, which keeps the bytes alive."""
+        """Returns the first ``rows`` rows and the others; the latter, which keep the bytes alive, have the whole
+        size."""
         head = self._replace(columns=self.columns.slice(0, rows), size_bytes=0)
         rest = self._replace(offset=self._offset_of(rows), columns=self.columns.slice(rows))
         return head, rest
 
     def starting_at(self, offset: int) -> FetchedRows:
-        """The rows at or after an offset; there is at least one."""
+        """Returns the rows at or after an offset; at least one must exist."""
         if offset <= self.offset:
             return self
         if has_gaps(self.columns):
@@ -147,15 +156,15 @@ def rows_from(
     *,
     skip_unreadable: bool = False,
 ) -> Iterator[FetchedRows]:
-    """Checks and decodes fetched entries from ``offset`` on, one by one, or some together. The first may begin before
-    it and is trimmed.
+    """Verifies and decodes fetched entries from ``offset`` on, one by one or several together. The first may begin
+    before it and is trimmed.
 
     Arguments:
         compacted_offset: below it offsets may be missing.
         skip_unreadable: yield ``FetchedRows.of_skipped`` for an unreadable batch instead of raising.
 
     Raises:
-        UnreadableBatchError: the records of a batch with a right checksum cannot be read.
+        UnreadableBatchError: the records of a batch with a right checksum cannot be decoded.
         CorruptRecordError: a batch is damaged, or the entries skip or repeat offsets. Never skipped: a node that sends
             such a batch must not go unnoticed.
     """
@@ -167,7 +176,7 @@ def rows_from(
             part = next(parts)
         except CorruptRecordError as error:
             raise CorruptRecordError(
-                f"{tp.topic}-{tp.partition} at offset {expected}: {error}; seek beyond the batch to go on without it"
+                f"{tp.topic}-{tp.partition} at offset {expected}: {error}; seek beyond the batch to continue"
             ) from None
         headers = part.headers
         first, last_offset = headers[0], headers[-1].last_offset
@@ -204,7 +213,7 @@ def to_records(
     key_deserializer: Callable[[bytes], Any] | None = None,
     value_deserializer: Callable[[bytes], Any] | None = None,
 ) -> list[ConsumerRecord]:
-    """The rows as records."""
+    """Returns the rows as records."""
     columns = fetched.columns
     keys = columns.column(KEY).to_pylist()
     values = columns.column(VALUE).to_pylist()
@@ -239,7 +248,8 @@ def _headers(column: pa.Array[Any]) -> Iterable[Headers]:
 
 
 def to_table(fetched: Iterable[FetchedRows]) -> pa.Table:
-    """The rows as one table of :data:`CONSUMED_SCHEMA`; keys, values and headers point into the fetched bytes."""
+    """Returns the rows as one table of :data:`CONSUMED_SCHEMA`; keys, values and headers point into the fetched
+    bytes."""
     return pa.Table.from_batches([_with_place(rows) for rows in fetched], CONSUMED_SCHEMA)
 
 

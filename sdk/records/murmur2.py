@@ -1,4 +1,4 @@
-"""Kafka's murmur2, so that a key lands on the same partition as with Kafka's own clients."""
+"""Kafka's murmur2, so that a key has the same partition as with Kafka's own clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MASK = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit murmur2 hash of ``data`` as an unsigned number (source: ``org.apache.kafka.common.utils.Utils``)."""
+    """Returns the 32-bit murmur2 hash of ``data``, unsigned (source: ``org.apache.kafka.common.utils.Utils``)."""
     length = len(data)
     h = _SEED ^ length
     whole = length & ~3
@@ -25,7 +25,7 @@ def murmur2(data: bytes) -> int:
 
 @lru_cache(maxsize=65_536)
 def partition_of_key(key: bytes, partition_count: int) -> int:
-    """The partition of a key: ``(murmur2(key) & 0x7fffffff) % partition_count``.
+    """Returns the partition of a key: ``(murmur2(key) & 0x7fffffff) % partition_count``.
 
     Cached, because keys recur and the loop above costs about a microsecond per eight bytes.
     """

@@ -1,7 +1,7 @@
-"""A ProduceRequest that is put together by hand.
+"""A hand-written encoder of ProduceRequest.
 
-Protobuf copies each batch into its message and again into the bytes to send, in memory that it asks the system for
-anew; for half a megabyte that takes twenty times as long as the one copy made here.
+Protobuf copies each batch into its message and again into the bytes to send, in newly allocated memory; for half a
+megabyte that takes twenty times as long as the one copy made here.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from quorumlog.wire.splicing import field_tag, varint
 
 @dataclass(slots=True)
 class OutgoingProduce:
-    """What ``ProduceRequest`` has, until it is sent.
+    """A ``ProduceRequest`` before it is sent.
 
     Arguments:
         acks: -1, 0 or 1.
         batches: (topic id, partition, batch) each.
         correlation_id: set when it joins a stream.
-        trace: the leader is to tell what became of the batch, and when.
+        trace: True requests the leader's trace of the batch.
     """
 
     acks: int
@@ -31,7 +31,7 @@ class OutgoingProduce:
     trace: bool = False
 
     def to_bytes(self) -> bytes:
-        """The bytes that protobuf would have written."""
+        """Returns the bytes that protobuf would write."""
         head = data_plane_pb2.ProduceRequest(
             correlation_id=self.correlation_id, acks=self.acks, timeout_ms=self.timeout_ms, trace=self.trace
         )

@@ -39,11 +39,11 @@ from quorumlog.wire.payload import (
     write_payload,
 )
 
-#: What a record costs in a batch beside its key and value: three list offsets, the timestamp, validity bits.
+#: Bytes of a record in a batch besides its key and value: three list offsets, the timestamp, validity bits.
 RECORD_OVERHEAD_BYTES = 21
-#: What a header costs beside its key and value.
+#: Bytes of a header besides its key and value.
 HEADER_OVERHEAD_BYTES = 9
-#: What a batch costs before its first record: envelope, header and Arrow's own description, rounded up.
+#: Bytes of a batch besides its records: envelope, header and Arrow's own description, rounded up.
 BATCH_BASE_BYTES = 1024
 
 _CODECS = {"none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
@@ -53,7 +53,7 @@ _US_PER_MS = pa.scalar(1_000, pa.int64())
 
 
 def codec_named(name: str | None) -> Codec:
-    """The codec called ``none`` (or None), ``lz4`` or ``zstd``."""
+    """Returns the codec called ``none`` (or None), ``lz4`` or ``zstd``."""
     codec = _CODECS.get("none" if name is None else str(name))
     if codec is None:
         raise IllegalArgumentError(f"compression_type is {name!r}: choose one of none, lz4, zstd")
@@ -61,7 +61,7 @@ def codec_named(name: str | None) -> Codec:
 
 
 class EncodedPayload(NamedTuple):
-    """A payload and what the batch header has to say about it. Timestamps in milliseconds."""
+    """A payload and its values for the batch header. Timestamps in milliseconds."""
 
     payload: bytes
     record_count: int
@@ -80,8 +80,8 @@ def batch_from_columns(
 
     Arguments:
         keys, values: one per record; ``keys`` may be empty when no record has one.
-        timestamps_ns: nanoseconds since the epoch, as the clock gives them; cut to whole milliseconds here.
-        headers: those of the records that have any, by row.
+        timestamps_ns: nanoseconds since the epoch, by the clock; truncated to whole milliseconds here.
+        headers: of records that have any, by row.
     """
     count = len(values)
     nanoseconds = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(timestamps_ns)])
@@ -96,7 +96,7 @@ def batch_from_columns(
 
 
 def one_batch(pieces: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """All rows of some batches of one schema, in order; copied unless it is only one."""
+    """Returns all rows of several batches of one schema, in order; copied unless there is only one batch."""
     if len(pieces) == 1:
         return pieces[0]
     (whole,) = pa.Table.from_batches(pieces).combine_chunks().to_batches()
@@ -125,7 +125,7 @@ def encode(batch: pa.RecordBatch, codec: Codec) -> EncodedPayload:
 
 
 class DecodedBatch(NamedTuple):
-    """A batch as fetched: its header, the leader epoch (term) it was written in, and its columns."""
+    """A fetched batch: its header, the leader epoch (term) in which it was written, and its columns."""
 
     header: BatchHeader
     leader_epoch: int
@@ -133,7 +133,7 @@ class DecodedBatch(NamedTuple):
 
 
 class UnreadableBatch(NamedTuple):
-    """A batch as its producer wrote it, whose records cannot be read although its checksum is right.
+    """A batch whose records cannot be decoded although its checksum is right: its producer wrote it so.
 
     Every replica has the same bytes, so reading it again does not help.
 
@@ -154,7 +154,7 @@ class UnreadableBatch(NamedTuple):
 
 
 def decode(entry: bytes) -> DecodedBatch:
-    """Checks and decodes a whole entry of kind BATCH, its payload included.
+    """Verifies and decodes a whole entry of kind BATCH, its payload included.
 
     Raises:
         CorruptRecordError: the checksum, the structure or the payload is wrong.
@@ -166,7 +166,7 @@ def decode(entry: bytes) -> DecodedBatch:
 
 
 def decode_entry(entry: bytes) -> DecodedBatch | UnreadableBatch:
-    """Does what ``decode`` does, and returns a batch whose records cannot be read as what it is.
+    """Same as ``decode``, but returns a batch whose records cannot be decoded as an `UnreadableBatch`.
 
     Raises:
         CorruptRecordError: the entry itself is damaged: its checksum or its structure is wrong.
@@ -185,10 +185,10 @@ def decode_entry(entry: bytes) -> DecodedBatch | UnreadableBatch:
 
 
 def decode_all(entries: Sequence[bytes]) -> Iterator[DecodedBatch | UnreadableBatch]:
-    """Does what ``decode_entry`` does for entries of a log. Small Kafka batches in a row are decoded together.
+    """Same as ``decode_entry`` for several entries of a log. Consecutive small Kafka batches are decoded together.
 
     Raises:
-        CorruptRecordError: after those before it, at the first that is damaged.
+        CorruptRecordError: at the first damaged entry, after those before it were returned.
     """
     for run in decode_runs(entries):
         if isinstance(run, UnreadableBatch):
@@ -198,7 +198,7 @@ def decode_all(entries: Sequence[bytes]) -> Iterator[DecodedBatch | UnreadableBa
 
 
 class DecodedRun(NamedTuple):
-    """Batches as fetched, one behind the other, that were decoded as one.
+    """Consecutive fetched batches that were decoded as one.
 
     Arguments:
         headers, leader_epochs: of each batch.
@@ -210,8 +210,10 @@ class DecodedRun(NamedTuple):
     columns: pa.RecordBatch
 
     def cut(self) -> Iterator[DecodedRun]:
-        """The same in as few parts as are each like one batch: without offsets missing, of one epoch, each record with
-        a timestamp of its own."""
+        """Yields the run in as few parts as possible that are each like one batch.
+
+        Such a part has no missing offsets, one epoch, and a timestamp of its own for each record.
+        """
         first = row = 0
         for end in range(1, len(self.headers) + 1):
             if end < len(self.headers) and self._continues(end):
@@ -231,10 +233,10 @@ class DecodedRun(NamedTuple):
 
 
 def decode_runs(entries: Sequence[bytes]) -> Iterator[DecodedRun | UnreadableBatch]:
-    """Does what ``decode_all`` does; batches that were decoded together stay together.
+    """Same as ``decode_all``, but batches that were decoded together stay together.
 
     Raises:
-        CorruptRecordError: after those before it, at the first that is damaged.
+        CorruptRecordError: at the first damaged entry, after those before it were returned.
     """
     at = 0
     while at < len(entries):
@@ -288,7 +290,7 @@ def _each(run: DecodedRun) -> Iterator[DecodedBatch]:
 
 
 def to_log_schema(data: pa.Table | pa.RecordBatch, now_ms: int) -> pa.Table:
-    """Brings a user's table to :data:`LOG_SCHEMA`: orders columns, casts strings, fills what is missing.
+    """Converts a user's table to :data:`LOG_SCHEMA`: orders columns, casts strings, adds missing columns.
 
     ``value`` is required; ``key`` and ``headers`` default to null, ``timestamp`` to now, null timestamps too.
 
@@ -336,7 +338,7 @@ def _cast(column: pa.ChunkedArray[Any], field: pa.Field[Any]) -> pa.ChunkedArray
 
 
 def without_empty_headers(column: pa.ChunkedArray[Any] | pa.Array[Any]) -> Any:
-    """A headers column, chunked or not, in which a record with an empty list has none: so says every other writer."""
+    """Returns a headers column, chunked or not, with null for an empty list: every other writer stores it so."""
     lengths = pc.list_value_length(column)
     if pc.min(lengths).as_py() != 0:
         return column
@@ -344,7 +346,8 @@ def without_empty_headers(column: pa.ChunkedArray[Any] | pa.Array[Any]) -> Any:
 
 
 def without_dead_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows; a headers column that is all null holds nothing (see :func:`null_headers`)."""
+    """Returns the same rows; a headers column with only nulls is replaced by an empty one (see
+    :func:`null_headers`)."""
     headers = batch.column(HEADERS)
     if headers.null_count != len(headers):
         return batch
@@ -361,6 +364,6 @@ def split_by_bytes(batch: pa.RecordBatch, limit_bytes: int) -> list[pa.RecordBat
     pieces: list[pa.RecordBatch] = []
     for start in range(0, batch.num_rows, rows):
         piece = batch.slice(start, rows)
-        # Rows of unequal size: what the average promised may not hold here.
+        # Rows differ in size: a piece may exceed the limit although the average does not.
         pieces.extend(split_by_bytes(piece, limit_bytes) if piece.nbytes > limit_bytes else [piece])
     return pieces

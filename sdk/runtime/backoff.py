@@ -1,4 +1,4 @@
-"""Exponential backoff with jitter between attempts, which tenacity runs."""
+"""Exponential backoff with jitter between attempts, run by tenacity."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tenacity import AsyncRetrying, AttemptManager, RetryCallState, retry_if_exc
 from quorumlog.sdk.errors import NoBrokersAvailableError, QuorumlogError, ThrottlingQuotaExceededError
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
 
-#: The packages of what stands between an attempt that fails and who asked for it.
+#: Packages whose frames are between a failed attempt and its caller.
 _MACHINERY = ("tenacity", "concurrent")
 #: Any delay has reached its maximum by then; a larger exponent overflows.
 _MAX_EXPONENT = 100
@@ -18,10 +18,11 @@ _MAX_EXPONENT = 100
 
 @dataclass(slots=True, frozen=True)
 class Backoff:
-    """Waits that grow from ``initial_s`` by half each time to ``longest_s``, with up to ``initial_s`` more as jitter.
+    """Delays that grow from ``initial_s`` by half each time to ``longest_s``, with up to ``initial_s`` of jitter in
+    addition.
 
     The first is short and the growth slow, because a partition usually has a new leader within a few hundred
-    milliseconds, and what is waited too long there is time without acknowledgements.
+    milliseconds, and a longer delay is time without acknowledgements.
     """
 
     initial_s: float = 0.02
@@ -47,10 +48,10 @@ class Backoff:
     def retrying(
         self, limit_s: float, brief: tuple[type[QuorumlogError], ...] = (), brief_s: float = 0.0
     ) -> AsyncRetrying:
-        """Runs attempts until one succeeds, fails for good, or ``limit_s`` has passed; then its error is raised.
+        """Runs attempts until one succeeds, fails permanently, or ``limit_s`` has passed; then its error is raised.
 
         Arguments:
-            brief: errors that are an answer, and are believed once ``brief_s`` has passed.
+            brief: errors that are accepted as final once ``brief_s`` has passed.
         """
         began_s = self.runtime.monotonic_s()
 
@@ -64,8 +65,10 @@ class Backoff:
 
 
 class _Attempts(AsyncRetrying):
-    """Attempts whose last error looks as if it had been the only one: a traceback shows the caller's code and that of
-    the attempt, not the dozen frames of this machinery between them."""
+    """Attempts whose last error looks as if it had been the only one.
+
+    A traceback shows the caller's code and that of the attempt, not the dozen frames of tenacity between them.
+    """
 
     async def __anext__(self) -> AttemptManager:
         try:
@@ -75,7 +78,7 @@ class _Attempts(AsyncRetrying):
 
 
 def _of_the_attempt(trace: TracebackType | None) -> TracebackType | None:
-    """What follows the last frame of the machinery: the attempt itself."""
+    """Returns the frames after the last one of tenacity: those of the attempt itself."""
     found, here = trace, trace
     while here is not None:
         if here.tb_frame.f_globals.get("__name__", "").partition(".")[0] in _MACHINERY:
@@ -85,5 +88,5 @@ def _of_the_attempt(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _is_retriable(error: BaseException) -> bool:
-    # The code that raises NoBrokersAvailableError has looked for brokers long enough.
+    # The code that raises NoBrokersAvailableError has already searched for its whole time.
     return isinstance(error, QuorumlogError) and error.retriable and not isinstance(error, NoBrokersAvailableError)

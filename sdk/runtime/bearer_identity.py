@@ -1,6 +1,6 @@
-"""Sign-in by bearer token (OAUTHBEARER) as a client does it: the token is asked for anew at each sign-in.
+"""Authentication by bearer token (OAUTHBEARER); the token is read again at each authentication.
 
-So whoever renews tokens, such as an agent that writes them into a file, needs to tell nobody.
+So a process that renews tokens, such as an agent that writes them to a file, need not notify the client.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 
 class TokenProvider(Protocol):
-    """Has a token, as kafka-python's clients ask for one."""
+    """An object with a token, as in kafka-python's clients."""
 
     def token(self) -> str:
-        """The token as it is now. May wait."""
+        """Returns the current token. May block."""
 
 
 AnyTokenProvider: TypeAlias = TokenProvider | Callable[[], str]
 
 
 class BearerIdentity:
-    """Whoever a token names.
+    """The identity that a token names.
 
     Arguments:
-        source: what the token comes from, for messages.
-        read: brings it.
+        source: origin of the token, for messages.
+        read: returns it.
     """
 
     def __init__(self, source: str, read: Callable[[], object]) -> None:
@@ -45,24 +45,24 @@ class BearerIdentity:
         return f"BearerIdentity({self._source})"
 
     def token(self) -> str:
-        """The token as it is now. May take a while: call it where that does no harm.
+        """Returns the current token. May block: do not call it on an event loop.
 
         Raises:
-            IllegalArgumentError: there is none. It is never repeated.
+            IllegalArgumentError: no valid token is available. The message never quotes it.
         """
         token = self._read()
         if not isinstance(token, str):
-            raise IllegalArgumentError(f"{self._source}: what it gives is no text")
+            raise IllegalArgumentError(f"{self._source}: the token is not text")
         if not 1 <= len(token) <= MAX_BEARER_TOKEN_LENGTH:
             wrong = f"{len(token)} characters, and tokens have 1 to {MAX_BEARER_TOKEN_LENGTH}"
             raise IllegalArgumentError(f"{self._source}: {wrong}")
         if not _TOKEN.fullmatch(token):
-            raise IllegalArgumentError(f"{self._source}: what it gives has characters that no token has")
+            raise IllegalArgumentError(f"{self._source}: the token has characters that tokens cannot have")
         return token
 
     @classmethod
     def of_file(cls, path: str, option: str) -> BearerIdentity:
-        """Whoever the token in a file names.
+        """Returns an identity with the token from a file.
 
         Arguments:
             option: that gave the path, for messages.
@@ -70,7 +70,7 @@ class BearerIdentity:
 
         def read() -> str:
             try:
-                # A pipe would keep the client waiting for whoever writes it, for ever.
+                # A pipe would block the client indefinitely until another process writes to it.
                 with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
                     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                         raise ValueError("it is no file")
@@ -83,15 +83,15 @@ class BearerIdentity:
 
     @classmethod
     def of_provider(cls, provider: AnyTokenProvider, option: str) -> BearerIdentity:
-        """Whoever the provider's token names."""
+        """Returns an identity with the provider's token."""
         ask = provider if callable(provider) else provider.token
 
         def read() -> object:
             try:
                 return ask()
             except BaseException as error:
-                # Also what is no Exception, such as SystemExit: it would end the event loop that all clients share. No
-                # signal comes to the thread where this is called.
+                # Also exceptions such as SystemExit, which would stop the event loop that all clients share. No signal
+                # is delivered to the thread that calls this.
                 raise SaslAuthenticationFailedError(f"{option} failed: {type(error).__name__}") from error
 
         return cls(option, read)

@@ -1,8 +1,8 @@
-"""What a client takes from outside: time, chance, channels to nodes, and threads for work that blocks.
+"""External dependencies of a client: time, randomness, channels to nodes, and threads for blocking work.
 
-Everything else of a client is decided by what it is told. So a simulator that hands in its own time, chance, channels
-and threads, and runs the client's coroutines on a loop of its own, sees the shipped client do the same thing again for
-the same seed.
+Everything else in a client is deterministic. So a simulator that supplies its own time, randomness, channels and
+threads, and runs the client's coroutines on its own loop, reproduces the behaviour of the shipped client from the same
+seed.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ import grpc.aio
 from quorumlog.sdk.runtime.fork import connecting
 from quorumlog.sdk.runtime.other_protocol import what_answers
 
-#: Messages larger than this are refused: a fetch is bounded by its max_bytes, but its first batch is always whole.
+#: Larger messages are refused: a fetch is limited by its max_bytes, but its first batch is always complete.
 MAX_MESSAGE_BYTES = 256 * 1024 * 1024
 
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    # A node that restarts is back within a second; gRPC's own pause between attempts grows to two minutes.
+    # A node restarts within a second; gRPC's own pause between attempts grows to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.min_reconnect_backoff_ms", 1000),
-    # Retries are this client's own: it knows what may be sent twice.
+    # The client retries itself: it knows which requests may be sent twice.
     ("grpc.enable_retries", 0),
     # Two clients in a process must not share one connection's flow control.
     ("grpc.use_local_subchannel_pool", 1),
-    # Brokers are reached directly, whatever proxy the environment names for the web.
+    # Brokers are reached directly, whatever web proxy the environment names.
     ("grpc.enable_http_proxy", 0),
 )
 
 
 def open_grpc_channel(holder: object, address: str, client_id: str) -> grpc.aio.Channel:
-    """A channel over TCP.
+    """Returns a channel over TCP.
 
     Arguments:
-        holder: what keeps the channel, and what is opened on it.
+        holder: keeps the channel and the objects opened on it.
         address: ``host:port`` of the node.
-        client_id: goes into the user agent that nodes see.
+        client_id: part of the user agent that nodes see.
 
     Raises:
         ForkedClientError: gRPC cannot work in this process; see :mod:`quorumlog.sdk.runtime.fork`.
@@ -71,15 +71,16 @@ async def run_blocking(call: Callable[..., Any], *arguments: Any) -> Any:
 
 @dataclass(slots=True, frozen=True)
 class ClientRuntime:
-    """The outside world of one client, or of many.
+    """External dependencies of one client, or of several.
 
     Arguments:
-        monotonic_s: seconds that never go back. The client's event loop must count the same ones.
-        wall_ns: nanoseconds since 1970, for records without a timestamp.
-        rng: for jitter and for ids that must not be chosen twice.
-        open_channel: makes a channel for a holder, an address and a client id; see :func:`open_grpc_channel`.
-        run_blocking: calls a function with its arguments where it may block, such as on files, and gives its result.
-        what_answers: what is wrong with an address where no node answers; see :func:`other_protocol.what_answers`.
+        monotonic_s: monotonic seconds. The client's event loop must use the same clock.
+        wall_ns: nanoseconds since the epoch, for records without a timestamp.
+        rng: for jitter and for unique ids.
+        open_channel: creates a channel for a holder, an address and a client id; see :func:`open_grpc_channel`.
+        run_blocking: runs a function that may block, such as on files, and returns its result.
+        what_answers: returns what is wrong with an address where no node answers; see
+            :func:`other_protocol.what_answers`.
     """
 
     monotonic_s: Callable[[], float] = time.monotonic
@@ -90,5 +91,5 @@ class ClientRuntime:
     what_answers: Callable[[str, bool], str | None] = lambda _address, _tls: None
 
 
-#: The machine's own.
+#: The system's clocks, randomness, network and threads.
 SYSTEM_RUNTIME = ClientRuntime(what_answers=what_answers)

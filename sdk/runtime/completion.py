@@ -1,4 +1,4 @@
-"""What ends once, on the clients' loop, and is waited for by threads and tasks."""
+"""A one-time outcome on the clients' loop that threads and tasks wait for."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import TypeVar
 from quorumlog.sdk.errors import IllegalStateError, QuorumlogError
 from quorumlog.sdk.runtime.interruptible_event import InterruptibleEvent
 
-#: What a user holds of an outcome.
+#: A user's handle for an outcome.
 Handle = TypeVar("Handle")
 
 _log = logging.getLogger("quorumlog.sdk")
 
 
 class Completion:
-    """Not known yet, then a success or an error. Resolved once; thread-safe.
+    """An outcome that is resolved once, as a success or an error. Thread-safe.
 
-    It has no lock that an interrupted thread could keep: a callback is in the queue until one thread takes it out, and
+    It has no lock that an interrupted thread could keep: a callback is in the queue until one thread removes it, and
     each of the two steps is a single call of C.
 
-    Not a ``concurrent.futures.Future``: a Ctrl-C in a thread that waits there may leave its lock taken, and the loop
+    Not a ``concurrent.futures.Future``: Ctrl-C in a thread that waits there may leave its lock held, and the loop
     waiting for it; see :mod:`quorumlog.sdk.runtime.interruptible_event`.
 
     Arguments:
@@ -37,7 +37,7 @@ class Completion:
         self.loop_thread = loop_thread
         self.error: QuorumlogError | None = None
         self._done = False
-        # Waiting threads are callbacks too: most outcomes are never waited on, and a wake-up for each would cost more.
+        # Waiting threads are callbacks too: most outcomes are never waited on, and an event for each would cost more.
         self._callbacks: deque[Callable[[], None]] = deque()
 
     @property
@@ -46,7 +46,7 @@ class Completion:
         return self._done
 
     def resolve(self, error: QuorumlogError | None = None) -> None:
-        """Makes it known, to everyone who waits; with an error, or as a success."""
+        """Resolves the outcome, with an error or as a success, and notifies all waiters."""
         assert not self._done, "an outcome is resolved once"
         self.error = error
         self._done = True
@@ -81,7 +81,7 @@ class Completion:
         self.when_done(call)
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Blocks until resolved; False when ``timeout_s`` has passed before."""
+        """Blocks until resolved; returns False if ``timeout_s`` has passed before."""
         if self._done:
             return True
         if threading.get_ident() == self.loop_thread:
@@ -91,7 +91,7 @@ class Completion:
         return resolved.wait(timeout_s)
 
     def wait_async(self) -> asyncio.Future[None]:
-        """A future of the running loop that is done once this is resolved."""
+        """Returns a future of the running loop that is done once this is resolved."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         if self._done:

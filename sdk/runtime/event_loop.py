@@ -1,9 +1,9 @@
-"""The background thread on which the asyncio cores of all synchronous clients of a process run.
+"""The background thread for the asyncio cores of all synchronous clients of a process.
 
-One for all of them: grpc.aio has one queue of completed operations for all event loops of a process, and whichever loop
-wakes first works it off. When it comes upon an operation of a loop that has been closed in the meantime it raises, and
-what is behind in the queue waits until something else happens. So the loop of a closed client must not be closed while
-others live; and since Python runs one thread at a time anyway, a thread for each client would buy nothing.
+All clients share it: grpc.aio has one queue of completed operations for all event loops of a process, and whichever
+loop wakes first processes it. If it finds an operation of a loop that has been closed in the meantime, it raises, and
+the rest of the queue waits until something else happens. So the loop of a closed client must not be closed while others
+exist; and since Python runs one thread at a time anyway, a thread for each client would have no benefit.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ with contextlib.suppress(RuntimeError):
 
 Result = TypeVar("Result")
 
-#: How long clients that were left open may take, together, when the interpreter ends.
+#: Time limit shared by all clients that are still open when the interpreter exits.
 _EXIT_TIMEOUT_S = 5.0
 
 
@@ -45,7 +45,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     """Returns uvloop's event loop if uvloop is installed, otherwise asyncio's."""
     try:
         import uvloop
-    except (ImportError, RuntimeError):  # The latter where this module was first imported after the main thread ended.
+    except (ImportError, RuntimeError):  # The latter if this module was first imported after the main thread ended.
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
 
@@ -71,13 +71,13 @@ class _LoopThread:
         self.loop.run_forever()
 
     def stop(self) -> None:
-        """Ends the thread; the loop is never closed, see above."""
+        """Stops the thread; the loop is never closed, see above."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(timeout=2.0)
 
 
 class LoopCall(Generic[Result]):
-    """A coroutine that one thread has run by another's loop, and waits for, interruptibly."""
+    """A coroutine that the loop's thread runs for another thread, which waits for it interruptibly."""
 
     __slots__ = ("_coroutine", "ended", "task")
 
@@ -88,25 +88,25 @@ class LoopCall(Generic[Result]):
         self.ended = InterruptibleEvent()
 
     def start(self) -> None:
-        """Begins, on the loop."""
+        """Starts the coroutine. On the loop."""
         self.task = asyncio.get_running_loop().create_task(self._coroutine)
         self.task.add_done_callback(self._end)
 
     @property
     def is_over(self) -> bool:
-        """Whether the coroutine has ended."""
+        """True if the coroutine has ended."""
         return self.task is not None and self.task.done()
 
     def cancel(self) -> None:
-        """The caller no longer waits; on the loop."""
+        """Cancels the coroutine, whose caller no longer waits. On the loop."""
         if self.task is not None:
             self.task.cancel()
-        else:  # The caller was interrupted before it had asked to begin.
+        else:  # The caller was interrupted before it had started the call.
             self._coroutine.close()
 
     def _end(self, task: asyncio.Task[Result]) -> None:
         if not task.cancelled():
-            task.exception()  # Else asyncio complains where nobody waits any more.
+            task.exception()  # Otherwise asyncio warns if no caller waits.
         self.ended.set()
 
 
@@ -114,10 +114,10 @@ class BackgroundLoop:
     """A synchronous client's access to the shared event loop.
 
     Arguments:
-        client: what to call the owner in errors.
-        holds_lock: whether the calling thread holds a lock that the loop may need.
-        limit_s: how long a call takes at most that names no limit: the caller may hold a lock of its own that the
-            loop's thread waits for, and then no limit of the loop's is kept.
+        client: name of the owner in errors.
+        holds_lock: True if the calling thread holds a lock that the loop may need.
+        limit_s: time limit of calls without their own. The caller may hold a lock of its own that the loop's thread
+            waits for, and then no limit of the loop is effective.
     """
 
     def __init__(
@@ -142,13 +142,13 @@ class BackgroundLoop:
         """Runs a coroutine on the loop and blocks for its result.
 
         Arguments:
-            on_overdue: called with the call when it takes too long, which then continues instead of being cancelled.
+            on_overdue: called with the call when it takes too long; the call then continues instead of being cancelled.
 
         Raises:
             RequestTimedOutError: it took longer than ``timeout_s``.
-            ClientClosedError, ForkedClientError: the client cannot be used any more, or here.
-            IllegalStateError: called on the loop's own thread, as from a callback, or by a signal handler in the middle
-                of another call of this thread.
+            ClientClosedError, ForkedClientError: the client is closed, or belongs to the parent process.
+            IllegalStateError: called on the loop's own thread, as from a callback, or by a signal handler that has
+                interrupted another call of this thread.
         """
         try:
             self.fork.check()
@@ -163,7 +163,7 @@ class BackgroundLoop:
         try:
             self.loop.call_soon_threadsafe(call.start)
             ended = call.ended.wait(timeout_s)
-        except BaseException:  # From a signal handler, whatever it raises.
+        except BaseException:  # From a signal handler, of any type.
             self.loop.call_soon_threadsafe(call.cancel)
             raise
         if not ended:
@@ -195,10 +195,10 @@ class BackgroundLoop:
         return outcome
 
     def _closed_meanwhile(self) -> ClientClosedError:
-        return ClientClosedError(f"the {self._client.lower()} was closed meanwhile")
+        return ClientClosedError(f"the {self._client.lower()} was closed during the call")
 
     def check_may_block(self) -> None:
-        """Raises IllegalStateError where the loop would wait for the caller: on its own thread, and under a lock."""
+        """Raises IllegalStateError if the loop would wait for the caller: on its own thread, and under a lock."""
         if threading.get_ident() == self.thread_id:
             raise IllegalStateError("this call would block the clients' own event loop: do not make it in a callback")
         if self._holds_lock():
@@ -210,7 +210,7 @@ class BackgroundLoop:
     def own(self, client: _Closable, close_core: Callable[[], Coroutine[Any, Any, None]], **at_exit: bool) -> None:
         """Closes a client that its owner never closes.
 
-        When the interpreter exits, ``client.close`` is called, with ``at_exit``, within limits. When the object is
+        When the interpreter exits, ``client.close`` is called, with ``at_exit``, within a time limit. If the object is
         collected before that, see :func:`close_when_dropped`.
         """
         _open_clients[client] = at_exit
@@ -218,7 +218,7 @@ class BackgroundLoop:
         self._finalizer.atexit = False
 
     def release(self, client: _Closable) -> None:
-        """The client has been closed."""
+        """Notes that the client has been closed."""
         self._released = True
         self._finalizer.detach()
         _open_clients.pop(client, None)
@@ -232,7 +232,7 @@ def _shared_thread() -> _LoopThread:
     try:
         with _lock:
             if not _threads or not _threads[-1].fork.same_process:
-                # A parent's loop stays referenced: to free it here, where it does not run, would crash the child.
+                # A parent's loop stays referenced: freeing it here, where it does not run, would crash the child.
                 _threads.append(_LoopThread())
             return _threads[-1]
     except BaseException:
@@ -241,10 +241,10 @@ def _shared_thread() -> _LoopThread:
 
 
 def _ignore_poller_race(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Where a program has loops of its own too, the one that comes second to an event finds nothing to read; and what
-    comes for a loop that has ended (``asyncio.run``) has nowhere to go.
+    """Ignores two harmless errors that grpc.aio reports; users would see a traceback.
 
-    grpc.aio lets both be reported as errors although nothing is wrong; users would be shown a traceback.
+    If a program has event loops of its own too, the loop that is second at an event finds nothing to read; and events
+    for a loop that has ended (``asyncio.run``) cannot be delivered.
     """
     error = context.get("exception")
     if isinstance(error, BlockingIOError) or (isinstance(error, RuntimeError) and "loop is closed" in str(error)):
@@ -255,7 +255,7 @@ def _ignore_poller_race(loop: asyncio.AbstractEventLoop, context: dict[str, Any]
 _open_clients: weakref.WeakKeyDictionary[Any, dict[str, bool]] = weakref.WeakKeyDictionary()
 
 
-#: Dropped clients that are being closed: asyncio itself keeps no task alive.
+#: Dropped clients that are being closed: asyncio itself keeps no reference to tasks.
 _closing: set[asyncio.Task[None]] = set()
 
 
@@ -265,11 +265,10 @@ def close_when_dropped(
     open_on: Callable[[], asyncio.AbstractEventLoop | None],
     close_core: Callable[[], Coroutine[Any, Any, None]],
 ) -> weakref.finalize[..., Any]:
-    """Warns with a ResourceWarning when a client is collected, or the interpreter exits, while it is still open, and
-    closes it. Returns the finalizer.
+    """Closes a client that is collected while still open, or at exit, with a ResourceWarning. Returns the finalizer.
 
     Arguments:
-        open_on: returns the event loop that the client's connections are on; None if it has none, or is closed.
+        open_on: returns the event loop of the client's connections; None if it has none, or is closed.
         close_core: closes the client, on that loop.
         Neither may refer to the client.
     """

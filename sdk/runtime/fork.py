@@ -1,7 +1,8 @@
-"""Notices that the process has forked, so that clients refuse to work in the child instead of hanging.
+"""Detects that the process has forked, so that clients refuse to work in the child instead of hanging.
 
 A child inherits a client's memory but none of its threads: a call would wait for an event loop that does not run. The
-same goes for gRPC itself: once its threads ran in the parent, no client made in the child would ever hear an answer.
+same applies to gRPC itself: once its threads ran in the parent, no client created in the child would ever receive a
+response.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from quorumlog.sdk.errors import ForkedClientError
 
 
 class _Process:
-    """What this module knows of the process it runs in."""
+    """This module's state of the process."""
 
     def __init__(self) -> None:
-        #: Counts the forks between the first process and this one.
+        #: Number of forks between the first process and this one.
         self.generation = 0
         self.connections: weakref.WeakSet[object] = weakref.WeakSet()
         self.connected = False
@@ -25,7 +26,7 @@ class _Process:
         self._inherited: list[object] = []
 
     def forked(self) -> None:
-        """In the child. What belongs to gRPC is kept from being freed here, where its threads are missing."""
+        """Handles a fork, in the child. Keeps gRPC's objects from being freed here, where its threads are missing."""
         self.generation += 1
         if self.connected:
             self.parent_connected = True
@@ -39,10 +40,10 @@ os.register_at_fork(after_in_child=_process.forked)
 
 
 def connecting(connection: object) -> None:
-    """A connection is about to be made in this process.
+    """Notes that a connection is about to be made in this process.
 
     Arguments:
-        connection: what will hold it.
+        connection: its holder.
 
     Raises:
         ForkedClientError: gRPC cannot work here, because it has worked in the process that this one was forked from.
@@ -57,7 +58,7 @@ def connecting(connection: object) -> None:
 
 
 class ForkGuard:
-    """Remembers the process that a client was made in."""
+    """The process that a client was created in."""
 
     __slots__ = ("_born", "_client")
 

@@ -1,4 +1,4 @@
-"""Recognises what serves at an address where no node answers a client: Kafka's port, or TLS that one side lacks."""
+"""Recognises another protocol at an address where no node answers a client: Kafka's, or TLS on one side only."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import time
 _TIMEOUT_S = 1.0
 _USE = "use the gRPC address of the node, its setting listen ('quorumlog cluster status' shows that of a local cluster)"
 _CORRELATION = 0x716C6F67
-#: ApiVersions of version 0, which every Kafka broker answers in the same form before any sign-in.
+#: ApiVersions of version 0, which every Kafka broker answers in the same form before authentication.
 _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, _CORRELATION, -1)
-#: Begins what every server with HTTP/2 sends first: a frame of type SETTINGS on stream 0, after three bytes of length.
+#: Start of the first frame of every HTTP/2 server: type SETTINGS on stream 0, after three bytes of length.
 _SETTINGS = b"\x04"
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + _SETTINGS + bytes(5)
 
 
 def what_answers(address: str, tls: bool) -> str | None:
-    """Returns what is wrong with an address and what to do, None where nothing is recognised. Takes a few seconds at
-    most, and never fails.
+    """Returns what is wrong with an address and what to do, None if nothing is recognised.
+
+    Takes a few seconds at most, and never raises.
 
     Arguments:
         tls: the client uses TLS.
@@ -40,7 +41,7 @@ def what_answers(address: str, tls: bool) -> str | None:
     protocol = _protocol_in_tls(address)
     if protocol is None:
         return None
-    if protocol != "h2":  # A node that asks for certificates answers no question of a client that has none.
+    if protocol != "h2":  # A node that requires certificates does not answer a client without one.
         return f"{address} does not speak gRPC. If it is the port for Kafka's clients, {_USE}"
     return None if tls else f"{address} uses TLS: set security_protocol to SSL or SASL_SSL, as its node asks"
 
@@ -54,7 +55,7 @@ def _is_kafka(answer: bytes) -> bool:
 
 
 def _answer(address: str, question: bytes, *, in_tls: bool) -> bytes:
-    """The first bytes of an answer; empty where there is none."""
+    """Returns the first bytes of a response; empty without one."""
     wrapped = _in_tls if in_tls else contextlib.nullcontext
     with contextlib.suppress(OSError, ValueError), _connected(address) as plain, wrapped(plain) as connection:
         connection.sendall(question)
@@ -73,7 +74,7 @@ def _first_bytes(connection: socket.socket) -> bytes:
 
 
 def _protocol_in_tls(address: str) -> str | None:
-    """The protocol that a server chooses in TLS (ALPN); empty where it chooses none, None without TLS."""
+    """Returns the protocol that a server chooses in TLS (ALPN); empty if it chooses none, None without TLS."""
     with contextlib.suppress(OSError, ValueError), _connected(address) as plain, _in_tls(plain) as connection:
         return connection.selected_alpn_protocol() or ""
     return None
@@ -85,7 +86,7 @@ def _connected(address: str) -> socket.socket:
 
 
 def _in_tls(plain: socket.socket) -> ssl.SSLSocket:
-    """TLS that believes any certificate: nothing is sent in it but a question that holds nothing."""
+    """Returns a TLS connection that accepts any certificate: only a request without any information is sent in it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -1,4 +1,4 @@
-"""Passwords as arguments."""
+"""Normalisation of passwords given as arguments."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from quorumlog.wire.saslprep import PasswordError, prepared, unambiguous
 
 
 def prepared_password(password: str, name: str = "password") -> bytes:
-    """Returns the bytes of a password that a client signs in with (SASLprep, RFC 4013).
+    """Returns the bytes of a password for authentication (SASLprep, RFC 4013).
 
     Arguments:
-        name: of the argument, for messages. What it holds is never repeated.
+        name: of the argument, for messages, which never quote its value.
 
     Raises:
         IllegalArgumentError: it cannot be a password.
@@ -21,7 +21,7 @@ def prepared_password(password: str, name: str = "password") -> bytes:
 
 
 def new_password(password: str) -> bytes:
-    """Returns the bytes of a password that a user is given.
+    """Returns the bytes of a new password of a user.
 
     Raises:
         IllegalArgumentError: it cannot be a password, or Kafka's clients would hash other bytes.

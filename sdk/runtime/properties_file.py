@@ -1,4 +1,4 @@
-"""Files of properties, as Kafka's tools take them: lines such as ``security.protocol=SSL``."""
+"""Files of properties in the format of Kafka's tools: lines such as ``security.protocol=SSL``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 
 
 def properties_of(file: Path) -> Iterator[tuple[int, str, str | None]]:
-    """The lines of a file: number, key and value. Empty ones and comments are left out; the value is None where there
-    is no ``=``.
+    """Yields the lines of a file: number, key and value; the value is None if the line has no ``=``.
+
+    Empty lines and comments are left out.
 
     Raises:
         OSError, UnicodeDecodeError: it cannot be read.

@@ -1,7 +1,7 @@
-"""A channel of which each call is made over a connection that was made with the client's files as they are.
+"""A channel that makes each call over a connection with the client's current files.
 
-gRPC connects again by itself, for ever with what a channel was made with. And a connection goes on with the certificate
-with which it began, while the node serves calls on it only until that certificate ends.
+gRPC reconnects automatically, always with the files of the channel's creation. And a connection keeps the certificate
+with which it began, while the node serves calls on it only until that certificate expires.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from quorumlog.sdk.runtime.tls_files import TlsFiles
 
 
 class RenewedChannel:
-    """Has of a gRPC channel what clients use.
+    """The methods of a gRPC channel that clients use.
 
     Arguments:
-        files: of the client; looked at before each call.
-        open_channel: makes a channel with credentials.
+        files: of the client; checked before each call.
+        open_channel: creates a channel with credentials.
 
     Raises:
         IllegalArgumentError: the files cannot be used.
@@ -32,16 +32,16 @@ class RenewedChannel:
         self._open_channel = open_channel
         self._state = files.look()
         self._channel = open_channel(files.credentials())
-        #: Calls under way on each channel: one that is not the newest any more is closed when it has none.
+        #: Calls in flight on each channel: an outdated channel is closed when it has none.
         self._under_way: dict[grpc.aio.Channel, int] = {self._channel: 0}
         self._closing: set[asyncio.Task[None]] = set()
 
     def unary_unary(self, *arguments: Any, **options: Any) -> Callable[..., Any]:
-        """A unary method."""
+        """Returns a unary method."""
         return self._method("unary_unary", arguments, options)
 
     def stream_stream(self, *arguments: Any, **options: Any) -> Callable[..., Any]:
-        """A method of streams."""
+        """Returns a streaming method."""
         return self._method("stream_stream", arguments, options)
 
     def _method(self, kind: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Callable[..., Any]:

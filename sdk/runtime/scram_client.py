@@ -1,4 +1,4 @@
-"""Sign-in by password as a client does it, without I/O: SCRAM-SHA-256 (RFC 5802, RFC 7677)."""
+"""Authentication by password as a client, without I/O: SCRAM-SHA-256 (RFC 5802, RFC 7677)."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _NONCE_BYTES = 18
 
 
 class ScramIdentity:
-    """A user and a password. What comes of the password is reckoned once for each salt, and nodes have the same.
+    """A user and a password. Keys are derived once for each salt, and all nodes have the same salt.
 
     Arguments:
-        password: prepared, in UTF-8.
+        password: normalised, in UTF-8.
     """
 
     def __init__(self, user: str, password: bytes) -> None:
@@ -38,12 +38,12 @@ class ScramIdentity:
         return f"ScramIdentity({self.user!r}, ***)"
 
     def begin(self, rng: random.Random) -> ScramExchange:
-        """A sign-in at one node."""
+        """Starts an authentication at one node."""
         nonce = base64.b64encode(rng.randbytes(_NONCE_BYTES)).decode()
         return ScramExchange(self, ClientFirst(self.user, nonce))
 
     def keys(self, salt: bytes, iterations: int) -> SaltedKeys:
-        """The keys for a salt: some 70 ms of work the first time."""
+        """Returns the keys for a salt: some 70 ms of work the first time."""
         known = self._keys
         if known is not None and known[0] == (salt, iterations):
             return known[1]
@@ -53,7 +53,7 @@ class ScramIdentity:
 
 
 class ScramExchange:
-    """One sign-in.
+    """One authentication.
 
     Attributes:
         first: the client's first message.
@@ -65,15 +65,15 @@ class ScramExchange:
         self._signature = b""
 
     def answer(self, server_first: str) -> str:
-        """The client's last message. May take a while: call it where that does no harm.
+        """Returns the client's last message. May block: do not call it on an event loop.
 
         Raises:
-            SaslAuthenticationFailedError: what the node says is no sign-in with which one should go on.
+            SaslAuthenticationFailedError: the node's message is invalid or insecure.
         """
         try:
             said = ServerFirst.of(server_first, self.first.nonce)
         except ScramMessageError as problem:
-            raise SaslAuthenticationFailedError(f"the node does not sign in as SCRAM-SHA-256 does: {problem}") from None
+            raise SaslAuthenticationFailedError(f"the node violates SCRAM-SHA-256: {problem}") from None
         keys = self._identity.keys(said.salt, said.iterations)
         final = ClientFinal(said.nonce, b"")
         signed = auth_message(self.first, said, final)
@@ -81,10 +81,10 @@ class ScramExchange:
         return final._replace(proof=client_proof(keys, signed)).text
 
     def check(self, signature: bytes) -> None:
-        """Makes sure that the node knows the user.
+        """Verifies that the node has the user's credentials.
 
         Raises:
-            SaslAuthenticationFailedError: it does not: it may be somebody else's.
+            SaslAuthenticationFailedError: it does not: it may belong to an attacker.
         """
         if not self._signature or not hmac.compare_digest(signature, self._signature):
             raise SaslAuthenticationFailedError("the node cannot prove that it knows the user: is it of this cluster?")

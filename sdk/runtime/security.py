@@ -1,4 +1,4 @@
-"""How a client reaches nodes: with or without TLS, and how it proves who it is. Names are those of Kafka's clients."""
+"""Options for TLS and authentication, with the names of Kafka's clients."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from quorumlog.sdk.runtime.scram_client import ScramIdentity
 from quorumlog.sdk.runtime.tls_files import TlsFiles
 from quorumlog.wire.scram import MECHANISM
 
-#: Without a call for so long, a channel rests until the next one. It would try to connect for ever, twice a second and
-#: with former certificates, to a node that takes them no more.
+#: A channel without calls for this time disconnects until the next one. Otherwise it would try to reconnect
+#: indefinitely, twice a second and with outdated certificates, to a node that no longer accepts them.
 IDLE_MS = 10_000
 PLAINTEXT, SSL, SASL_SSL = "PLAINTEXT", "SSL", "SASL_SSL"
 #: The options, as keyword arguments with the names of kafka-python.
@@ -30,9 +30,9 @@ SECURITY_OPTIONS = (
     "sasl_plain_username", "sasl_plain_password", "sasl_oauthbearer_token_file", "sasl_oauth_token_provider",
 )  # fmt: skip
 _SSL_OPTIONS, _SASL_OPTIONS = SECURITY_OPTIONS[1:4], SECURITY_OPTIONS[4:]
-#: Of the latter, what each mechanism takes.
+#: The options of each mechanism among the latter.
 _OF_MECHANISM = {MECHANISM: SECURITY_OPTIONS[5:7], bearer_identity.MECHANISM: SECURITY_OPTIONS[7:]}
-#: Those that are text, as properties of files and of Spark, with the names of librdkafka.
+#: Text options as properties in files and of Spark, with the names of librdkafka.
 PROPERTIES = {
     name: {"sasl_plain_username": "sasl.username", "sasl_plain_password": "sasl.password"}.get(
         name, name.replace("_", ".")
@@ -41,7 +41,7 @@ PROPERTIES = {
 }
 
 
-#: Who signs in, by password or by token.
+#: Identity for authentication by password or by token.
 Identity: TypeAlias = ScramIdentity | BearerIdentity
 
 
@@ -76,12 +76,12 @@ class SecurityOptions(TypedDict, total=False):
 
 @dataclass(slots=True, frozen=True)
 class ClientSecurity:
-    """:class:`SecurityOptions` with their defaults, checked. The configuration of each client inherits them.
+    """Validated :class:`SecurityOptions` with defaults. The configuration of each client inherits them.
 
     Files are read when a connection is made, and again once they have changed.
 
     Raises:
-        IllegalArgumentError: they do not belong together.
+        IllegalArgumentError: options contradict each other, or one is missing.
     """
 
     security_protocol: str = PLAINTEXT
@@ -98,10 +98,10 @@ class ClientSecurity:
         self.check_security()
 
     def check_security(self) -> None:
-        """Checks these options. A class that inherits them calls it in its own ``__post_init__``.
+        """Validates these options. A class that inherits them calls it in its own ``__post_init__``.
 
         Raises:
-            IllegalArgumentError: they do not belong together.
+            IllegalArgumentError: options contradict each other, or one is missing.
         """
         if self.security_protocol not in (PLAINTEXT, SSL, SASL_SSL):
             wrong = f"security_protocol is {self.security_protocol!r}"
@@ -115,7 +115,7 @@ class ClientSecurity:
             raise IllegalArgumentError("ssl_certificate_location and ssl_key_location come together: give both")
 
     def _check_sasl(self) -> None:
-        """Says what is wrong without the password, whatever is in its place."""
+        """Validates the SASL options; messages never quote the password."""
         given = [name for name in _SASL_OPTIONS if getattr(self, name) is not None]
         if self.security_protocol != SASL_SSL:
             if given:
@@ -128,7 +128,7 @@ class ClientSecurity:
             )
         if self.ssl_certificate_location is not None:
             raise IllegalArgumentError(
-                f"ssl_certificate_location is given, but {SASL_SSL} signs in by password or token: give {SSL}"
+                f"ssl_certificate_location is given, but {SASL_SSL} authenticates by password or token: set it to {SSL}"
             )
         for other, names in _OF_MECHANISM.items():
             stray = [name for name in names if name in given]
@@ -154,7 +154,7 @@ class ClientSecurity:
             raise IllegalArgumentError("sasl_oauth_token_provider is no callable, and has no method token")
 
     def identity(self) -> Identity | None:
-        """Who signs in; None without sign-in."""
+        """Returns the identity for authentication; None without it."""
         if self.sasl_oauthbearer_token_file is not None:
             return BearerIdentity.of_file(self.sasl_oauthbearer_token_file, "sasl_oauthbearer_token_file")
         if self.sasl_oauth_token_provider is not None:
@@ -165,19 +165,19 @@ class ClientSecurity:
 
     @classmethod
     def of_properties(cls, properties: Mapping[str, str]) -> ClientSecurity:
-        """Those among properties such as ``security.protocol``."""
+        """Returns the security options among properties such as ``security.protocol``."""
         given = {name: properties.get(wanted) for name, wanted in PROPERTIES.items()}
         return cls(**cast("SecurityOptions", {name: value for name, value in given.items() if value is not None}))
 
     def files(self) -> TlsFiles | None:
-        """The files that connections are made with, for one client; None without TLS."""
+        """Returns the files for connections of one client; None without TLS."""
         if self.security_protocol == PLAINTEXT:
             return None
         return TlsFiles(self.ssl_ca_location, self.ssl_certificate_location, self.ssl_key_location)
 
 
 def runtime_with_tls(runtime: ClientRuntime, files: TlsFiles | None) -> ClientRuntime:
-    """The same outside world, but with connections that are made with such files; as it is without any."""
+    """Returns the runtime with connections that use such files; unchanged without files."""
     if files is None:
         return runtime
 

@@ -1,8 +1,8 @@
-"""The files of a client's TLS: its authorities, its certificate and its key, read again when they have changed.
+"""The TLS files of a client: its authorities, its certificate and its key, read again when they have changed.
 
-A client may run for longer than its certificate is valid, and than its nodes are trusted by the same authority. What is
-read is taken only when it is whole and fits: a certificate whose key has not been replaced yet is not. Until then what
-was taken before stays in use, and one line of the log says why.
+A client may run longer than its certificate is valid, and longer than its nodes are trusted by the same authority.
+Changed files are used only when they are complete and match: a certificate whose key has not been replaced yet is not.
+Until then the previous content stays in use, and a log message says why.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from quorumlog.sdk.errors import IllegalArgumentError
 
 _log = logging.getLogger("quorumlog.sdk")
 
-#: Files are looked at once in so many seconds at most.
+#: Files are checked at most once in this many seconds.
 LOOKED_AT_S = 1.0
 _LARGEST_BYTES = 1 << 20
 _BEGIN, _END = b"-----BEGIN ", b"-----END "
@@ -29,7 +29,7 @@ _Stamp = tuple[tuple[int, int, int], ...]
 
 @dataclass(slots=True, frozen=True)
 class TlsContent:
-    """What stands in such files, in PEM. What is None was not given."""
+    """Content of such files, in PEM; None if not given."""
 
     authorities: bytes | None
     certificate: bytes | None
@@ -37,11 +37,11 @@ class TlsContent:
 
 
 class TlsFiles:
-    """The files of one client, for all of its connections. Lives on one event loop, or in one thread.
+    """The files of one client, for all of its connections. Used on one event loop, or in one thread.
 
     Arguments:
-        authorities, certificate, key: paths; None: there is none. Certificate and key come together.
-        clock: seconds that never go back.
+        authorities, certificate, key: paths; None if not given. Certificate and key must be given together.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -62,10 +62,10 @@ class TlsFiles:
         self._state = 0
 
     def look(self, *, at_once: bool = False) -> int:
-        """The number of the state of the files that is in use, counted from 1.
+        """Returns the number of the state of the files in use, counted from 1.
 
         Arguments:
-            at_once: also where they were looked at a moment ago.
+            at_once: check even if the last check was a moment ago.
 
         Raises:
             IllegalArgumentError: they cannot be used, and never could.
@@ -92,7 +92,7 @@ class TlsFiles:
                 _log.warning("files of TLS are not taken, those read before stay in use: %s", self._refusal)
             return
         if stamp != self._stamp():
-            return  # Replaced while they were read: perhaps half of it is of before. The next look decides.
+            return  # Replaced while they were read: a part may be old. The next check decides.
         self._seen, self._refusal = stamp, ""
         if content != self._content:
             self._content = content
@@ -100,7 +100,7 @@ class TlsFiles:
             _log.info("files of TLS were read again: connections are made with them from now on")
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """What a connection is made with.
+        """Returns the credentials for a connection.
 
         Raises:
             IllegalArgumentError: the files cannot be used, and never could.
@@ -110,7 +110,7 @@ class TlsFiles:
         return grpc.ssl_channel_credentials(content.authorities, content.key, content.certificate)
 
     def _read(self) -> TlsContent:
-        """All of them, checked."""
+        """Reads and validates all files."""
         content = TlsContent(
             _read_pem("ssl_ca_location", self._authorities),
             _read_pem("ssl_certificate_location", self._certificate),
@@ -118,7 +118,7 @@ class TlsFiles:
         )
         if content.authorities is not None:
             try:
-                # What stands between certificates is for people, in whatever script.
+                # Text between certificates is for people, in any script.
                 text = content.authorities.decode("ascii", "ignore")
                 ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
             except (ssl.SSLError, ValueError):
@@ -147,7 +147,7 @@ class TlsFiles:
 
 
 class _HasPasswordError(Exception):
-    """A key has a password, which nobody was asked for."""
+    """A key has a password, which is not supported."""
 
 
 def _no_password() -> bytes:

@@ -1,35 +1,35 @@
 """Spark's format ``quorumlog``: topics as data frames, through Spark's Python data source API and Arrow.
 
-PySpark is an extra (``pip install 'quorumlog[spark]'``) and is imported only by what needs it.
+PySpark is an extra (``pip install 'quorumlog[spark]'``) and is imported only by modules that need it.
 
-A session, and what both directions share:
+Common to both directions:
 
 - ``session``: one call to a Spark session on this machine; ``java``: finds a Java runtime for it.
-- ``source``: what Spark's data source API calls; ``schema``: the columns.
-- ``servers``: where a cluster is and how its nodes are reached, for every task.
-- ``option_values``: how values of options are checked; ``errors``: what can go wrong.
+- ``source``: entry points of Spark's data source API; ``schema``: the columns.
+- ``servers``: addresses of a cluster with security options, for every task.
+- ``option_values``: validation of option values; ``errors``: errors of Spark jobs.
 - ``nodes``: blocking calls to nodes, for Spark's workers.
 
 Reading:
 
 - ``options``: the options of a read.
-- ``cluster_catalog``: what the driver asks of a cluster.
+- ``cluster_catalog``: the driver's requests to a cluster.
 - ``planning``: from options to exact offsets; ``tasks``: from ranges of offsets to Spark's tasks.
-- ``task_reading``: how a task reads; ``log_access``: what it asks of the cluster.
+- ``task_reading``: how a task reads; ``log_access``: its requests to the cluster.
 - ``ranges``: exactly the offsets of a range; ``rows``: stored batches as Spark's rows.
 
 Reading a stream:
 
-- ``stream_source``: what Spark's micro-batch engine asks; ``long_poll``: waits for records at the leaders.
-- ``stream_planning``: the end of the next micro-batch; ``rate_limits``: how much it reads.
-- ``stream_offsets``: how far a query has come; ``group_mirror``: shows that as a consumer group's offsets.
+- ``stream_source``: entry points of Spark's micro-batch engine; ``long_poll``: waits for records at the leaders.
+- ``stream_planning``: the end of the next micro-batch; ``rate_limits``: its size.
+- ``stream_offsets``: the progress of a query; ``group_mirror``: shows it as a consumer group's offsets.
 
 Writing:
 
 - ``write_options``: the options of a write.
-- ``sink``: what Spark's API calls in a task, and how rows are written once.
-- ``rows_to_records``: rows as records for topics and partitions; ``sending``: hands them to a producer.
-- ``write_attempt``: one run of work that may be repeated; ``prior_attempts``: what earlier runs have written;
+- ``sink``: entry points of Spark's API in a task, and exactly-once writes of rows.
+- ``rows_to_records``: rows as records for topics and partitions; ``sending``: passes them to a producer.
+- ``write_attempt``: one run of work that may be repeated; ``prior_attempts``: records written by earlier runs;
   ``duplicate_rows``: rows that equal those of other tasks of such a run.
 
 ``pipelines`` has whole data pipelines as commands.

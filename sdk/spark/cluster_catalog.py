@@ -1,4 +1,4 @@
-"""What the driver asks of a cluster: topics, and where their partitions begin, end, or pass a timestamp."""
+"""The driver's requests to a cluster: topics, and the first, end and timestamp offsets of their partitions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ClusterCatalog:
     """``planning.Catalog`` over a live cluster.
 
     Arguments:
-        newest: topics are as the controller knows them, not as some node has last heard.
+        newest: request topics from the controller, instead of from any node's possibly older metadata.
     """
 
     def __init__(self, bootstrap_servers: str, *, newest: bool) -> None:
@@ -30,11 +30,11 @@ class ClusterCatalog:
         self._newest = newest
 
     def topic_names(self) -> Sequence[str]:
-        """Every topic of the cluster that is not the cluster's own."""
+        """Returns all topics of the cluster except internal ones."""
         return self._nodes.topic_names(newest=self._newest)
 
     def describe(self, topics: Sequence[str]) -> Mapping[str, TopicShape]:
-        """The topics of these names that exist."""
+        """Returns the existing topics of these names."""
         views = self._nodes.topics(topics, newest=self._newest)
         return {
             name: TopicShape(view.topic_id, len(view.partitions), view.max_message_bytes)
@@ -42,10 +42,10 @@ class ClusterCatalog:
         }
 
     def bounds(self, shapes: Mapping[str, TopicShape], partitions: Sequence[Partition]) -> Mapping[Partition, Bounds]:
-        """Log start and high watermark of each partition, from its leader, as new as the call.
+        """Returns log start and high watermark of each partition, from its leader, as new as the call.
 
         Raises:
-            QuorumlogError: a partition stayed without a leader, or failed for good.
+            QuorumlogError: a partition stayed without a leader, or failed permanently.
         """
         wanted = [TopicPartition(*partition) for partition in partitions]
         first = OffsetSearch(dict.fromkeys(wanted, EARLIEST))
@@ -56,17 +56,17 @@ class ClusterCatalog:
     def offsets_at(
         self, shapes: Mapping[str, TopicShape], times_ms: Mapping[Partition, int]
     ) -> Mapping[Partition, int | None]:
-        """The first offset at or after each partition's timestamp; None where there is none.
+        """Returns the first offset at or after each partition's timestamp; otherwise None.
 
         Raises:
-            QuorumlogError: a partition stayed without a leader, or failed for good.
+            QuorumlogError: a partition stayed without a leader, or failed permanently.
         """
         search = OffsetSearch({TopicPartition(*partition): time_ms for partition, time_ms in times_ms.items()})
         self._search(shapes, (search,))
         return {tp: None if place.offset < 0 else place.offset for tp, place in search.found.items()}
 
     def _search(self, shapes: Mapping[str, TopicShape], searches: Sequence[OffsetSearch]) -> None:
-        """Asks leaders until every search has found everything."""
+        """Sends requests to leaders until every search is complete."""
         patience = Patience()
         refresh = False
         while any(search.missing for search in searches):
@@ -83,7 +83,7 @@ class ClusterCatalog:
     def _ask_leaders(
         self, shapes: Mapping[str, TopicShape], searches: Sequence[OffsetSearch], refresh: bool
     ) -> QuorumlogError | None:
-        """Asks all leaders at once, each for all that it leads; returns the last error, if there was one."""
+        """Sends requests to all leaders at once, each for all its partitions; returns the last error, if any."""
         by_leader: dict[str, dict[TopicPartition, RequestedPartition]] = {}
         failure: QuorumlogError | None = None
         wanted = sorted(set().union(*(search.missing for search in searches)))
@@ -118,7 +118,7 @@ class ClusterCatalog:
     def _list_offsets(
         self, address: str, places: Mapping[TopicPartition, RequestedPartition], searches: Sequence[OffsetSearch]
     ) -> Iterator[tuple[list[tuple[OffsetSearch, TopicPartition]], grpc.CallFuture[pb.ListOffsetsResponse]]]:
-        """As few requests as all searches fit into; of each what was asked, in its order, and the call."""
+        """Yields as few requests as possible for all searches; with each its questions, in order, and the call."""
         questions = [(search, tp) for search in searches for tp in places if tp in search.missing]
         for asked in in_parts(questions):
             request = pb.ListOffsetsRequest()

@@ -1,9 +1,9 @@
-"""Rows of a task that equal what other tasks of an earlier run have written: whose they are shows when the run ends.
+"""Rows of a task that equal rows written by other tasks of an earlier run; the end of the run decides whose they are.
 
-A task does not know how many tasks its run has, and nobody tells it: only when all are done, the driver knows. If there
-are fewer than in the run before, what the lost ones wrote is among the rows of those that are left, and must not be
-written again. If there are as many, such rows are merely equal, and have to be written. So a task sets them aside, and
-the driver writes those that are not the lost tasks'.
+A task does not know how many tasks its run has: only the driver does, when all are done. If there are fewer than in the
+run before, rows written by the missing tasks are among the rows of the remaining ones, and must not be written again.
+If there are as many, such rows are merely equal, and must be written. So a task sets them aside, and the driver writes
+those that are not the missing tasks'.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Placed = tuple[TargetPartition, pa.Table]
 def set_aside(
     rows: Sequence[Placed], others: Iterable[tuple[TargetPartition, pa.RecordBatch]]
 ) -> tuple[list[Placed], list[Placed]]:
-    """Splits rows by whether other tasks have written their like.
+    """Splits rows by whether other tasks have written equal ones.
 
-    The partition does not count: a row without a key goes where its task's turn is.
+    The partition does not count: the partition of a row without a key depends on the task.
 
     Arguments:
-        others: what other tasks have stored.
+        others: rows stored by other tasks.
 
     Returns:
         the rows that no other task has, and the others.
@@ -41,7 +41,7 @@ def set_aside(
     found: set[tuple[str, Record]] = set()
     for target, batch in others:
         if target.topic in values:
-            # Most rows are no other's: Arrow tells that without making Python objects of them.
+            # Most rows are unique: Arrow detects that without creating Python objects for them.
             like = batch.filter(pc.is_in(batch.column("value"), value_set=values[target.topic]))
             found.update((target.topic, record) for record in as_tuples(pa.Table.from_batches([like])))
     if not found:
@@ -58,18 +58,18 @@ def set_aside(
 def without_lost(
     held: Sequence[Placed], lost: Iterable[tuple[TargetPartition, pa.RecordBatch]], tasks: int
 ) -> list[Placed]:
-    """The rows set aside that lost tasks have not written: each counts as often as it is there.
+    """Returns the rows set aside that lost tasks have not written, counting duplicates.
 
     Arguments:
-        held: what all tasks of the run have set aside.
-        lost: what tasks have stored that the run does not have.
-        tasks: that the run has.
+        held: rows that all tasks of the run have set aside.
+        lost: rows stored by tasks that the run does not have.
+        tasks: number of tasks of the run.
 
     Returns:
-        as many as ``held`` has, in the same order; some may have no rows.
+        as many tables as ``held`` has, in the same order; some may have no rows.
 
     Raises:
-        DeliveryError: lost tasks have written what was not set aside.
+        DeliveryError: lost tasks have written rows that were not set aside.
     """
     left = Counter((target, record) for target, records in held for record in as_tuples(records))
     gone: Counter[tuple[TargetPartition, Record]] = Counter()
@@ -96,7 +96,7 @@ def without_lost(
         raise DeliveryError(
             f"an earlier run of this batch was divided into more than {tasks} tasks, and {surplus} records that the"
             " others of them wrote are not those that this run has left out: they may be in the log twice now. The"
-            " query does not give the same rows each time, or two instances of it run. Start it anew with another"
+            " query does not give the same rows each time, or two instances of it run. Start it again with another"
             " checkpoint, or another transactionId"
         )
     return kept

@@ -1,4 +1,4 @@
-"""What can go wrong in a Spark job, one class per meaning, each message one line that says what to do."""
+"""Errors of a Spark job, one class per meaning, each message one line that says what to do."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from quorumlog.sdk.errors import QuorumlogError
 
 
 class SparkSourceError(QuorumlogError):
-    """Any error of the format ``quorumlog`` itself."""
+    """Base of all errors of the format ``quorumlog``."""
 
 
 class OptionError(SparkSourceError):
-    """An option is missing, unknown, malformed or contradicts another. Names the option and its value."""
+    """An option is missing, unknown, malformed or contradicts another. The message names the option and its value."""
 
 
 class SchemaError(SparkSourceError):
-    """The schema given to ``.schema(...)`` asks for columns or types that the source does not have."""
+    """The schema given to ``.schema(...)`` has columns or types that the source does not have."""
 
 
 class DataLossError(SparkSourceError):
-    """Offsets that the query must read are not there. Names topic, partition and offsets."""
+    """Offsets that the query must read no longer exist. The message names topic, partition and offsets."""
 
 
 class CheckpointError(SparkSourceError):
-    """What a streaming query's checkpoint says cannot be used."""
+    """The content of a streaming query's checkpoint cannot be used."""
 
 
 class DeliveryError(SparkSourceError):
-    """Rows cannot be written, or not be written once. Names the topic and the reason."""
+    """Rows cannot be written, or not exactly once. The message names the topic and the reason."""
 
 
 class SparkMissingError(SparkSourceError, ImportError):
@@ -38,15 +38,15 @@ class SparkMissingError(SparkSourceError, ImportError):
 
 
 class JavaError(SparkSourceError):
-    """No Java runtime that Spark can use."""
+    """No Java runtime that Spark can use was found."""
 
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Our own errors leave a Spark worker as one line, without a traceback of its inner frames.
+    """Makes our own errors leave a Spark worker as one line, without a traceback of its inner frames.
 
-    PySpark formats what a worker raises and looks at ``SPARK_HIDE_TRACEBACK`` at that moment; the worker process
-    ends right after, so nobody else sees the changed environment. Outside a worker nothing is touched.
+    PySpark formats the exception of a worker and reads ``SPARK_HIDE_TRACEBACK`` at that moment; the worker process ends
+    right after, so nothing else sees the changed environment. Outside a worker nothing is changed.
     """
     try:
         yield

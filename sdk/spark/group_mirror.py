@@ -1,7 +1,7 @@
-"""A streaming query's progress as a consumer group's committed offsets, so that tools that show lag see the query.
+"""A streaming query's progress as a consumer group's committed offsets, so that lag tools show the query.
 
-The checkpoint alone decides where a query goes on: nothing reads these offsets back, and a commit that fails is logged
-and made good by the next.
+Only the checkpoint decides where a query continues: nothing reads these offsets back, and a failed commit is logged and
+superseded by the next.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from quorumlog.v1 import groups_pb2_grpc
 
 _log = logging.getLogger("quorumlog.sdk.spark")
 
-#: What one call may take. A coordinator that is silent for longer is looked for anew.
+#: Time limit of one call. A coordinator that is silent for longer is looked up again.
 _TIMEOUT_S = 3.0
-#: How long one place is tried before the next one is awaited.
+#: How long a commit is retried before the next one is awaited.
 _PATIENCE_S = 20.0
-#: How often all is committed, also what has not changed: an idle partition's offset would expire under the query.
+#: Interval of commits of all offsets, also unchanged ones: an idle partition's offset would expire otherwise.
 _AGAIN_S = 600.0
 
 _Places = Mapping[tuple[bytes, int], int]
 
 
 class GroupMirror:
-    """Commits what it is shown, in a thread of its own: the query never waits for a coordinator. Of several places that
-    wait to be committed only the newest is.
+    """Commits progress in a thread of its own, so that the query never waits for a coordinator. Of several pending
+    offsets only the newest is committed.
 
     Arguments:
-        group_id: the group; it must have no members, as a query is none.
+        group_id: the group; it must have no members, as a query is not a member.
     """
 
     def __init__(self, bootstrap_servers: str, group_id: str) -> None:
@@ -51,18 +51,19 @@ class GroupMirror:
         self._group_id = group_id
         self._changed = threading.Condition()
         self._wanted: _Places = {}
-        #: What was dealt with last: committed, or given up.
+        #: The last offsets that were committed or given up.
         self._handled: _Places = {}
         self._gave_up = False
         self._committed: dict[tuple[bytes, int], int] = {}
         self._all_again_s = time.monotonic() + _AGAIN_S
         self._told = ""
-        #: The group belongs to consumers. Once they pause a commit would succeed, and move them to where the query is.
+        #: The group belongs to consumers. While they pause, a commit would succeed, and move them to the query's
+        #: offsets.
         self._over = False
         threading.Thread(target=self._run, name=f"mirror to group {group_id}", daemon=True).start()
 
     def show(self, offset: StreamOffset) -> None:
-        """The query has come so far. Returns at once."""
+        """Sets the query's progress. Returns at once."""
         places = {(offset.topic_ids[topic], number): position for (topic, number), position in offset.positions.items()}
         with self._changed:
             if self._over:
@@ -71,16 +72,17 @@ class GroupMirror:
                 self._all_again_s = time.monotonic() + _AGAIN_S
                 self._committed, self._handled = {}, {}
             elif self._gave_up:
-                # A query that has nothing to do shows the same place again: tools must not show its lag for ever.
+                # An idle query shows the same offsets again: tools must not show its lag indefinitely.
                 self._gave_up, self._handled = False, {}
             elif places == self._wanted:
-                # It is being tried, and stays so.
+                # A commit of the same offsets is in progress, and continues.
                 return
             self._wanted = places
             self._changed.notify_all()
 
     def flush(self, limit_s: float) -> bool:
-        """Waits until what was shown last is committed or given up; False if ``limit_s`` seconds did not suffice."""
+        """Waits until the last offsets are committed or given up; returns False if ``limit_s`` seconds did not
+        suffice."""
         with self._changed:
             return self._changed.wait_for(lambda: self._handled == self._wanted, limit_s)
 
@@ -103,10 +105,10 @@ class GroupMirror:
                     return
 
     def _commit(self, wanted: _Places) -> None:
-        """Commits what is new in ``wanted``; gives way to a newer one that waits.
+        """Commits the changes in ``wanted``; stops if newer offsets wait.
 
         Raises:
-            QuorumlogError: it failed for good, or for too long.
+            QuorumlogError: it failed permanently, or for too long.
         """
         news = {place: offset for place, offset in wanted.items() if self._committed.get(place) != offset}
         patience = Patience(_PATIENCE_S)
@@ -121,10 +123,10 @@ class GroupMirror:
                 return
 
     def _tell_failure(self, error: QuorumlogError) -> None:
-        """A failure that lasts is told once."""
+        """Logs a lasting failure once."""
         if error.message != self._told:
             self._told = error.message
-            advice = "; this run tries no more: give option groupId a name of its own"
+            advice = "; this run makes no further attempt: set option groupId to a name of its own"
             is_taken = isinstance(error, UnknownMemberIdError)
             _log.warning("progress is not shown in group %r: %s%s", self._group_id, error.message, advice * is_taken)
 
@@ -133,7 +135,7 @@ def commit_offsets(nodes: Nodes, group_id: str, places: Mapping[tuple[bytes, int
     """Commits offsets, by topic id and partition, to a group without members. One attempt.
 
     Raises:
-        QuorumlogError: nothing, or not all, was committed.
+        QuorumlogError: nothing, or only a part, was committed.
     """
     address = _coordinator(nodes, group_id)
     for part in in_parts(places.items()):
@@ -156,7 +158,7 @@ def _commit(nodes: Nodes, address: str, request: pb.CommitOffsetsRequest) -> Non
 
 
 def _coordinator(nodes: Nodes, group_id: str) -> str:
-    """The address of the node that coordinates a group; any node knows it."""
+    """Returns the address of a group's coordinator, from any node."""
     request = pb.FindCoordinatorsRequest(group_ids=[group_id])
 
     def ask(address: str) -> pb.FindCoordinatorsResponse:

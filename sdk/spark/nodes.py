@@ -1,8 +1,8 @@
 """Blocking calls to a cluster's nodes, for Spark's Python workers.
 
-A task of Spark reads one partition, in one thread, in a forked process that serves many tasks. So this is gRPC's
-synchronous client, without threads or event loops of ours: connections and what is known of the cluster are kept per
-process, and made only after the fork.
+A Spark task reads one partition, in one thread, in a forked process that serves many tasks. So this is gRPC's
+synchronous client, without threads or event loops of ours: connections and metadata are kept per process, and created
+only after the fork.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _METADATA_TIMEOUT_S = 5.0
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", 256 << 20),
     ("grpc.enable_http_proxy", 0),
-    # An answer is received while the one before is being worked on; gRPC's own window would hold most of it back.
+    # A response is received while the previous one is being processed; gRPC's own window would delay most of it.
     ("grpc.http2.lookahead_bytes", 16 << 20),
     ("grpc.http2.bdp_probe", 0),
     ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 500),
-    # A process that is stopped but not gone keeps its socket open: only a ping that stays unanswered tells. The ping
-    # timeout counts for pings of gRPC's own accord: while one is out, a minute by default, no keepalive ping leaves.
+    # A process that is suspended keeps its socket open: only an unanswered ping detects it. The ping timeout counts for
+    # pings of gRPC itself: while one is in flight, a minute by default, no keepalive ping is sent.
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.ping_timeout_ms", 5_000),
@@ -59,7 +59,7 @@ CHANNEL_OPTIONS = (
 
 
 class Patience:
-    """Bounds how long something may go without progress; pauses between attempts grow, with jitter.
+    """Limits the time without progress; delays between attempts grow, with jitter.
 
     Arguments:
         limit_s: seconds without progress after which the last error is raised.
@@ -71,17 +71,17 @@ class Patience:
         self.progress()
 
     def progress(self) -> None:
-        """Something came: the clock starts anew."""
+        """Restarts the clock after progress."""
         self._failures = 0
         self._deadline = time.monotonic() + self._limit_s
 
     @property
     def failing(self) -> bool:
-        """The last attempt has failed."""
+        """True if the last attempt has failed."""
         return self._failures > 0
 
     def pause(self, error: QuorumlogError) -> None:
-        """Waits before the next attempt, or raises ``error`` if it is final or the time is up."""
+        """Waits before the next attempt, or raises ``error`` if it is permanent or the time is over."""
         self._failures += 1
         delay_s = self._backoff.delay_s(self._failures)
         if not error.retriable or time.monotonic() + delay_s > self._deadline:
@@ -90,7 +90,7 @@ class Patience:
 
 
 class Nodes:
-    """A cluster as one process sees it: connections, topics, leaders. Made by ``nodes_at``."""
+    """A process's connections and metadata of a cluster. Created by ``nodes_at``."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap = bootstrap_servers.split(",")
@@ -98,15 +98,15 @@ class Nodes:
         self._identity = self._security.identity()
         self._tls_files = self._security.files()
         self._made_with = 0
-        #: Whom to ask first.
+        #: The node to ask first.
         self._first = self._bootstrap[0]
         self._channels: dict[str, grpc.Channel] = {}
         self._cache = MetadataCache.empty()
 
     def channel(self, address: str) -> grpc.Channel:
-        """The connection to the node at ``host:port``; a new one once the files have changed that it is made with."""
+        """Returns the connection to the node at ``host:port``; a new one if its TLS files have changed."""
         if self._tls_files is not None and (state := self._tls_files.look()) != self._made_with:
-            # Calls under way keep the former ones up.
+            # Calls in flight keep the previous ones open.
             self._channels, self._made_with = {}, state
         channel = self._channels.get(address)
         if channel is None:
@@ -121,13 +121,13 @@ class Nodes:
         return channel
 
     def stub(self, address: str) -> data_plane_pb2_grpc.DataPlaneStub:
-        """The data plane of the node at ``host:port``."""
+        """Returns the data plane of the node at ``host:port``."""
         return data_plane_pb2_grpc.DataPlaneStub(self.channel(address))
 
     def fetches(
         self, address: str, requests: Iterator[pb.FetchRequest], timeout_s: float
     ) -> grpc.CallIterator[FetchAnswer]:
-        """A stream of fetches from the node at ``host:port``, for so long at most."""
+        """Opens a stream of fetches from the node at ``host:port``, with a time limit."""
         call = self.channel(address).stream_stream(
             "/quorumlog.v1.DataPlane/Fetch",
             request_serializer=pb.FetchRequest.SerializeToString,
@@ -136,10 +136,10 @@ class Nodes:
         return call(requests, timeout=timeout_s)
 
     def topic_names(self, *, newest: bool) -> list[str]:
-        """Every topic but the cluster's own.
+        """Returns all topics except internal ones.
 
         Arguments:
-            newest: as the controller knows them, not as the first node that answers has last heard.
+            newest: request them from the controller, instead of from any node's possibly older metadata.
 
         Raises:
             NoBrokersAvailableError: no node answers.
@@ -151,13 +151,13 @@ class Nodes:
         return [topic.name for topic in response.topics if not topic.HasField("error") and not topic.internal]
 
     def topics(self, names: Iterable[str], *, newest: bool = False) -> dict[str, TopicView]:
-        """The topics of these names that exist, leaders looked up now.
+        """Returns the existing topics of these names, with their current leaders.
 
-        Nodes learn of a new topic one after the other: before a name that one of them does not know counts as missing,
-        the controller has said so.
+        Nodes learn of a new topic one after the other: a name unknown to one of them counts as missing only if the
+        controller confirms it.
 
         Arguments:
-            newest: as the controller knows them, not as the first node that answers has last heard.
+            newest: request them from the controller, instead of from any node's possibly older metadata.
 
         Raises:
             NoBrokersAvailableError: no node answers.
@@ -184,10 +184,10 @@ class Nodes:
         return {name: self._cache.topics[name] for name in names if name not in errors}
 
     def look_again(self, names: Iterable[str]) -> dict[str, TopicView]:
-        """The topics of these names that exist, after what is known of them has proved stale.
+        """Returns the existing topics of these names, after the known metadata has proved outdated.
 
-        A node that is cut off from the others answers, too, and never hears of a new leader: after an answer without
-        news the next one is asked of another node.
+        A node that is cut off from the others answers too, and never learns of a new leader: after a response without
+        changes the next request goes to another node.
 
         Raises:
             NoBrokersAvailableError: no node answers.
@@ -200,9 +200,9 @@ class Nodes:
         return found
 
     def wait_until_heard(self, topics: Iterable[str]) -> None:
-        """Waits until all leaders of the topics' partitions have heard of whatever was done before the call.
+        """Waits until all leaders of the topics' partitions have applied every change that completed before the call.
 
-        The other nodes that answer have heard of it, too: one of them may lead by now.
+        The other nodes that answer have applied it, too: one of them may lead by now.
 
         Raises:
             LeaderNotAvailableError: a leader has not, for half a minute.
@@ -220,14 +220,14 @@ class Nodes:
                     if not call.result().HasField("error"):
                         heard.add(address)
                 except grpc.RpcError:
-                    continue  # Whether it leads is what counts.
+                    continue  # Only leaders must have applied it.
             leaders = {partition.leader for view in views.values() for partition in view.partitions}
             silent = sorted(node for node in leaders if self._cache.addresses.get(node) not in heard)
             if not silent:
                 return
             patience.pause(
                 LeaderNotAvailableError(
-                    f"a leader of {', '.join(wanted)} has not heard of the newest claims of names: node {silent[0]}"
+                    f"a leader of {', '.join(wanted)} has not received the newest claims of names: node {silent[0]}"
                 )
             )
             views = self.look_again(wanted)
@@ -235,15 +235,15 @@ class Nodes:
     def leader(
         self, topic: str, topic_id: bytes, partition: int, *, refresh: bool, failing: bool = False
     ) -> tuple[PartitionView, str]:
-        """A partition and the address of its leader.
+        """Returns a partition and the address of its leader.
 
         Arguments:
-            topic_id: identity of the topic that is meant: another topic of its name does not do.
-            refresh: look it up anew, because what is known may be stale.
-            failing: it has proved to be: see ``look_again``.
+            topic_id: identity of the topic: another topic of its name is an error.
+            refresh: look it up again, because the metadata may be outdated.
+            failing: the metadata has proved outdated: see ``look_again``.
 
         Raises:
-            UnknownTopicOrPartitionError: the topic is gone, or another has its name.
+            UnknownTopicOrPartitionError: the topic is deleted, or another has its name.
             LeaderNotAvailableError: it has no leader at the moment; retriable.
         """
         known = self._cache.topics.get(topic)
@@ -255,7 +255,7 @@ class Nodes:
             # A node that lags behind may know an older topic of that name, or fewer partitions.
             known = self.topics([topic], newest=True).get(topic)
         if known is None or not _is_meant(known, topic_id, partition):
-            state = "does not exist any more" if known is None else "was deleted and created anew"
+            state = "does not exist" if known is None else "was deleted and created again"
             raise UnknownTopicOrPartitionError(f"topic {topic} {state} since the query was planned", retriable=False)
         view = known.partitions[partition]
         address = self._cache.addresses.get(view.leader)
@@ -264,22 +264,25 @@ class Nodes:
         return view, address
 
     def addresses(self) -> list[str]:
-        """Whom to ask, in this order: all around from who answered last, for who is silent is to be waited for once and
-        not in every call. Others are learnt from the bootstrap addresses: a cluster may move on while the job stays."""
+        """Returns the addresses of all nodes, starting with the one that answered last.
+
+        So a silent node is waited for once, and not in every call. Addresses beyond the bootstrap servers are learned
+        from metadata: a cluster may move while the job runs.
+        """
         every = list(dict.fromkeys([*self._bootstrap, *self._cache.addresses.values()]))
         at = every.index(self._first) if self._first in every else 0
         return every[at:] + every[:at]
 
     def _turn(self) -> None:
-        """Who answered last is asked last the next time."""
+        """Moves the node that answered last to the end of the order."""
         _, *others = self.addresses()
         self._first = others[0] if others else self._first
 
     def first_answer(self, ask: Callable[[str], _Answer]) -> _Answer:
-        """What the first node says that answers at all.
+        """Returns the answer of the first node that answers.
 
         Arguments:
-            ask: asks the node at an address.
+            ask: sends the request to an address.
 
         Raises:
             NoBrokersAvailableError: no node answers.
@@ -291,7 +294,7 @@ class Nodes:
                 answer = self._ask_in_session(ask, address)
             except grpc.RpcError as error:
                 failure = error_from_rpc(error, address)
-                # Something else may listen where a node was once, and the others are still nodes.
+                # Another service may listen at a former node's address, and the others are still nodes.
                 if not failure.retriable and not isinstance(failure, UnsupportedVersionError):
                     raise failure from None
                 failures.append(failure)
@@ -303,7 +306,8 @@ class Nodes:
         raise self._nobody(failures[-1])
 
     def _ask_in_session(self, ask: Callable[[str], _Answer], address: str) -> _Answer:
-        """Asks a node; once more, in a new session, where it knows nothing of the old one, as after a restart."""
+        """Sends a request to a node; again in a new session if the node no longer has the old one, as after a
+        restart."""
         try:
             return ask(address)
         except grpc.RpcError as error:
@@ -318,7 +322,7 @@ class Nodes:
         return answer
 
     def _newest(self, request: pb.MetadataRequest) -> pb.MetadataResponse:
-        """An answer that shows all that was done before it was asked for."""
+        """Returns a response that includes all changes that completed before the request."""
         request.linearizable = True
         request.timeout_ms = int(_METADATA_TIMEOUT_S * 1000) // 2
         patience = Patience()
@@ -326,7 +330,7 @@ class Nodes:
             response = self._first_answer(request)
             if not response.HasField("error"):
                 return response
-            # It may be cut off from the controller, and others are not.
+            # This node may be cut off from the controller, while others are not.
             self._turn()
             patience.pause(error_from_proto(response.error))
 
@@ -342,18 +346,18 @@ def _is_meant(view: TopicView | None, topic_id: bytes, partition: int) -> bool:
 
 
 def lagging_is_retriable(error: QuorumlogError) -> QuorumlogError:
-    """A node that lags behind does not know a topic either: the next look-up decides whether the topic is gone."""
+    """Marks the error of an unknown topic as retriable: the node may lag behind, and the next look-up decides."""
     if isinstance(error, UnknownTopicOrPartitionError):
         error.retriable = True
     return error
 
 
 def nodes_at(bootstrap_servers: str) -> Nodes:
-    """The cluster behind these addresses, kept for as long as the process lives."""
+    """Returns the cluster at these addresses, cached for the lifetime of the process."""
     return _nodes(os.getpid(), bootstrap_servers)
 
 
 @functools.cache
 def _nodes(process: int, bootstrap_servers: str) -> Nodes:
-    """Keyed by process: a connection that was made before a fork hangs in the child."""
+    """Keyed by process, because a connection that was made before a fork hangs in the child."""
     return Nodes(bootstrap_servers)

@@ -1,6 +1,6 @@
-"""What options of reads and of writes have in common: names that are taken, and values that are checked.
+"""Common parts of read and write options: names, and validation of values.
 
-A silently ignored option reads or writes the wrong data, so a name that is not known, or not of use here, is refused.
+A silently ignored option reads or writes the wrong data, so a name that is unknown, or does not apply, is refused.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from quorumlog.sdk.spark.errors import OptionError
 from quorumlog.sdk.spark.servers import Servers
 
 SERVERS = ("quorumlog.bootstrap.servers", "kafka.bootstrap.servers")
-#: How nodes are reached: the properties of clients, under the prefix of our own.
+#: Security options: the properties of clients, under our own prefix.
 SECURITY_PREFIX = "quorumlog."
 SECURITY = tuple(SECURITY_PREFIX + name for name in PROPERTIES.values())
 SELECTIONS = ("subscribe", "subscribePattern", "assign")
-#: Options by what they are for. Every other name is refused, or somebody else's.
+#: Options by purpose. All other names are refused, or belong to other libraries.
 READS = (
     *SELECTIONS,
     "startingTimestamp",
@@ -46,20 +46,20 @@ _PURPOSES: dict[str, tuple[str, ...]] = {
     "a write": WRITES,
     "a batch write": BATCH_WRITES,
 }
-#: How alike an unknown name must be to a known one to count as a slip of the pen.
+#: Similarity above which an unknown name counts as a misspelling of a known one.
 _NEAR = 0.8
-#: The highest number that an option may have, as in Kafka's protocol. Python refuses to read numbers without end.
+#: The highest number of an option, as in Kafka's protocol. Python refuses to parse numbers of unlimited length.
 _LARGEST = (1 << 63) - 1
-#: Of a value that a message quotes: offsets of a thousand partitions are no line that anybody reads.
+#: Limit of a value quoted in a message: offsets of a thousand partitions are not readable.
 _SHOWN_CHARACTERS = 200
 _TIME_UNITS_MS = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class GivenOptions:
-    """A user's options, by names that are case-insensitive, as everywhere in Spark.
+    """A user's options; names are case-insensitive, as everywhere in Spark.
 
     Arguments:
-        options: names and values as Spark hands them over.
+        options: names and values from Spark.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -70,14 +70,14 @@ class GivenOptions:
         return option.lower() in self._values
 
     def text(self, option: str, default: str = "") -> str:
-        """An option's value as it was written."""
+        """Returns an option's value as text."""
         return self._values.get(option.lower(), default)
 
     def boolean(self, option: str, *, default: bool) -> bool:
-        """An option that is true or false.
+        """Returns an option as a boolean.
 
         Raises:
-            OptionError: it is neither.
+            OptionError: it is neither true nor false.
         """
         if option not in self:
             return default
@@ -87,10 +87,10 @@ class GivenOptions:
         return value == "true"
 
     def number(self, option: str, *, least: int, most: int = _LARGEST) -> int | None:
-        """An option that is a whole number from ``least`` to ``most``; None where it is not given.
+        """Returns an option as a whole number from ``least`` to ``most``; None if it is not given.
 
         Raises:
-            OptionError: it is none.
+            OptionError: it is not such a number.
         """
         if option not in self:
             return None
@@ -101,10 +101,10 @@ class GivenOptions:
         return number
 
     def duration_ms(self, option: str, default: str) -> int:
-        """An option that is a time as Spark writes it, such as 500ms, 10s, 15m; a bare number is in milliseconds.
+        """Returns an option as a time in Spark's format, such as 500ms, 10s, 15m; a bare number is in milliseconds.
 
         Raises:
-            OptionError: it is none.
+            OptionError: it is not a time.
         """
         value = self.text(option, default)
         found = re.fullmatch(r"(\d{1,15})\s*([a-z]*)", value.strip().lower(), re.ASCII)
@@ -113,13 +113,13 @@ class GivenOptions:
         return int(found[1]) * _TIME_UNITS_MS[found[2]]
 
     def json_object(self, option: str, shape: str) -> dict[str, object]:
-        """An option that is a JSON object.
+        """Returns an option as a JSON object.
 
         Arguments:
             shape: an example, for the message.
 
         Raises:
-            OptionError: it is none.
+            OptionError: it is not a JSON object.
         """
         try:
             parsed = json.loads(self.text(option), object_pairs_hook=_without_twins, parse_int=_integer)
@@ -130,7 +130,7 @@ class GivenOptions:
         return parsed
 
     def malformed(self, option: str, reason: str, shape: str) -> NoReturn:
-        """Refuses an option's value.
+        """Raises the error for a malformed option.
 
         Raises:
             OptionError: always.
@@ -138,10 +138,10 @@ class GivenOptions:
         raise OptionError(f"option {option} is {_shown(self.text(option))}: {reason}; expected {shape}")
 
     def bootstrap_servers(self) -> Servers:
-        """Where to find the cluster, as ``host:port,host:port``, and how its nodes are reached.
+        """Returns the addresses of the cluster, ``host:port,host:port``, with the security options.
 
         Raises:
-            OptionError: it is missing, contradicts itself, or is something else.
+            OptionError: it is missing, malformed, or contradicts another option.
         """
         values = {name: tuple(filter(None, map(str.strip, self.text(name).split(",")))) for name in SERVERS}
         given = {name: servers for name, servers in values.items() if servers}
@@ -162,12 +162,12 @@ class GivenOptions:
             raise OptionError(f"options {SECURITY[0]}, quorumlog.ssl.* and quorumlog.sasl.*: {error}") from None
 
     def refuse_strangers(self) -> None:
-        """Unknown names are refused where they can only be meant for this source: by prefix, or by likeness.
+        """Refuses unknown names that can only be meant for this source: by prefix, or by similarity.
 
-        A misspelt ``startingOffset`` that is silently ignored reads the whole topic.
+        A misspelt ``startingOffset`` that is silently ignored would read the whole topic.
 
         Raises:
-            OptionError: it names the option and, where it can, what was meant.
+            OptionError: the message names the option and, if possible, the intended one.
         """
         known = {name.lower(): name for names in _PURPOSES.values() for name in names}
         for name, value in self._written.items():
@@ -175,7 +175,7 @@ class GivenOptions:
             if lowered in known:
                 continue
             if lowered.removeprefix("option.") in known:
-                # As CREATE TABLE sends them, beside their own names; SELECT from the table sends none.
+                # CREATE TABLE sends these, beside their own names; SELECT from the table sends none.
                 raise OptionError(
                     "a table in Spark's catalog cannot be a topic: Spark does not hand a table's options to a source in"
                     " Python; use CREATE TEMPORARY VIEW name USING quorumlog OPTIONS (...)"
@@ -195,13 +195,13 @@ class GivenOptions:
                 raise OptionError(f"unknown option {name} ({value!r}){hint}")
 
     def refuse_all_but(self, *purposes: str) -> None:
-        """Refuses strangers, and options that have no effect on what is being done.
+        """Refuses unknown names, and options that have no effect on the operation.
 
         Arguments:
             purposes: of ``a read``, ``a batch read``, ``a streaming read``, ``a write``, ``a batch write``.
 
         Raises:
-            OptionError: it names the option, and what it is for.
+            OptionError: the message names the option and its purpose.
         """
         self.refuse_strangers()
         for purpose, names in _PURPOSES.items():
@@ -214,7 +214,7 @@ class GivenOptions:
 
 
 def whole_number(text: str) -> int | None:
-    """A number from 0 to 2^63-1 as its digits say; None where the text is something else."""
+    """Returns the decimal number from 0 to 2^63-1 in a text, or None."""
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(_LARGEST))):
         return None
     number = int(text)
@@ -232,11 +232,12 @@ def _integer(digits: str) -> int:
 
 
 def _without_twins(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """An object of JSON whose names differ. Of twins the last would win without a word: the wrong data may be read."""
+    """Returns a JSON object whose names differ. Of duplicates the last would win silently: the wrong data may be
+    read."""
     found: dict[str, object] = {}
     for name, value in pairs:
         if name in found:
             raise ValueError(f"{name!r} is there twice")
-        name.encode()  # Half a surrogate pair is text to JSON, but nobody can be asked for it.
+        name.encode()  # A lone surrogate is text to JSON, but cannot be sent.
         found[name] = value
     return found

@@ -1,4 +1,4 @@
-"""The options of reads, checked: names and meanings are those of Spark's Kafka source."""
+"""Validated options of reads, with the names and meanings of Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from quorumlog.sdk.spark.errors import OptionError
 from quorumlog.sdk.spark.option_values import SELECTIONS, GivenOptions, whole_number
 
 _MAX_GROUP_ID = 249
-#: What one query may be cut into: an hour of Spark's own work. A million tasks take the driver a minute to plan.
+#: Limit of tasks per query: an hour of Spark's own overhead. A million tasks take the driver a minute to plan.
 MAX_TASKS = 100_000
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSelection:
-    """What to read: named topics, topics whose whole name matches, or named partitions. Exactly one is set."""
+    """The topics to read: named topics, topics whose whole name matches, or named partitions. Exactly one is set."""
 
     option: str
     subscribe: tuple[str, ...] = ()
@@ -28,15 +28,15 @@ class TopicSelection:
 
 @dataclass(frozen=True, slots=True)
 class OffsetSpec:
-    """Where to begin or to end: one place for every partition, or one per partition.
+    """The start or end of a read: one place for every partition, or one per partition.
 
     Attributes:
         option: the option it came from, for messages.
-        everywhere: EARLIEST or LATEST, or with ``by_time`` a timestamp, for all partitions; None when
-            ``by_partition`` says.
+        everywhere: EARLIEST or LATEST, or with ``by_time`` a timestamp, for all partitions; None if ``by_partition`` is
+            set.
         by_partition: (topic, partition) to an offset, EARLIEST or LATEST, or with ``by_time`` a timestamp.
         by_time: places are timestamps, in milliseconds since the epoch.
-        late_is_latest: where no record is as late as the timestamp, it means the end; else that is an error.
+        late_is_latest: a timestamp after the last record means the end; otherwise it is an error.
     """
 
     option: str
@@ -48,10 +48,10 @@ class OffsetSpec:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What batch and streaming reads have in common. Offsets are resolved later, once, by the planner.
+    """Options common to batch and streaming reads. Offsets are resolved later, once, by the planner.
 
     Attributes:
-        skip_unreadable: skip batches whose records cannot be read; otherwise they are an error.
+        skip_unreadable: skip batches whose records cannot be decoded; otherwise they are an error.
     """
 
     bootstrap_servers: str
@@ -66,7 +66,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class BatchOptions:
-    """A batch read, as the user asked for it."""
+    """Options of a batch read."""
 
     read: ReadOptions
     ending: OffsetSpec
@@ -74,13 +74,13 @@ class BatchOptions:
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """A streaming read, as the user asked for it.
+    """Options of a streaming read.
 
     Attributes:
-        max_offsets: how many offsets a micro-batch may cover; None for any number.
-        min_offsets: how many there should be before a micro-batch is worth its while; None for any number.
-        max_delay_ms: how long fewer may wait for more, in milliseconds.
-        group_id: the consumer group that shows how far the query is, if any.
+        max_offsets: limit of offsets in a micro-batch; None for no limit.
+        min_offsets: number of offsets to wait for before a micro-batch; None for no minimum.
+        max_delay_ms: longest time that fewer offsets wait for more, in milliseconds.
+        group_id: the consumer group that shows the query's progress, if any.
     """
 
     read: ReadOptions
@@ -91,7 +91,7 @@ class StreamOptions:
 
 
 def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
-    """Checks what can be checked before it is known whether the read is a batch or a stream.
+    """Validates options before it is known whether the read is a batch or a stream.
 
     Raises:
         OptionError: an option is missing, unknown, malformed, or contradicts another.
@@ -102,10 +102,10 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
 
 
 def parse_batch_options(options: Mapping[str, str]) -> BatchOptions:
-    """Checks the options of a batch read and gives them types.
+    """Validates and parses the options of a batch read.
 
     Raises:
-        OptionError: an option is missing, unknown, malformed, contradicts another, or is for something else.
+        OptionError: an option is missing, unknown, malformed, contradicts another, or does not apply to batch reads.
     """
     given = GivenOptions(options)
     given.refuse_all_but("a read", "a batch read")
@@ -117,10 +117,11 @@ def parse_batch_options(options: Mapping[str, str]) -> BatchOptions:
 
 
 def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
-    """Checks the options of a streaming read and gives them types.
+    """Validates and parses the options of a streaming read.
 
     Raises:
-        OptionError: an option is missing, unknown, malformed, contradicts another, or is for something else.
+        OptionError: an option is missing, unknown, malformed, contradicts another, or does not apply to streaming
+            reads.
     """
     given = GivenOptions(options)
     given.refuse_all_but("a read", "a streaming read")
@@ -195,7 +196,7 @@ def _is_count(number: object) -> bool:
 
 
 def _place(given: GivenOptions, side: str, default: str, *, late_is_latest: bool) -> OffsetSpec:
-    """The place that the most specific of three options names: one timestamp, timestamps, or offsets."""
+    """Returns the place of the most specific of three options: one timestamp, timestamps, or offsets."""
     everywhere = given.number(f"{side}Timestamp", least=0)
     if everywhere is not None:
         return OffsetSpec(f"{side}Timestamp", everywhere, {}, True, late_is_latest)
@@ -212,13 +213,13 @@ def _place(given: GivenOptions, side: str, default: str, *, late_is_latest: bool
 
 
 def _by_partition(given: GivenOptions, option: str, shape: str, what: str, least: int) -> Mapping[tuple[str, int], int]:
-    """A JSON object of topics to objects of partitions to numbers."""
+    """Parses a JSON object of topics to objects of partitions to numbers."""
     by_partition: dict[tuple[str, int], int] = {}
     for topic, partitions in given.json_object(option, shape).items():
         if not isinstance(partitions, dict) or not partitions:
             given.malformed(option, f"{what}s of {topic!r:.80} are not an object of partition to {what}", shape)
         for number, value in partitions.items():
-            # "00" beside "0" would say where to begin twice.
+            # "00" beside "0" would specify one partition twice.
             if not (_is_count(whole_number(number)) and number == str(whole_number(number))):
                 given.malformed(option, f"{number!r:.80} of {topic!r:.80} is not a partition's number", shape)
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 1 << 63:

@@ -17,7 +17,7 @@ Partition = tuple[str, int]
 
 
 class Bounds(NamedTuple):
-    """Where a partition's log begins, and its high watermark."""
+    """Log start and high watermark of a partition."""
 
     log_start: int
     high_watermark: int
@@ -25,8 +25,7 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicShape:
-    """A topic's identity, which a topic created anew under the same name does not share, its partition count, and the
-    largest batch that it takes."""
+    """A topic's identity, which differs for a recreated topic, its partition count, and its limit of a batch."""
 
     topic_id: bytes
     partition_count: int
@@ -34,29 +33,29 @@ class TopicShape:
 
 
 class Catalog(Protocol):
-    """What planning asks of a cluster."""
+    """The requests of planning to a cluster."""
 
     def topic_names(self) -> Sequence[str]:
-        """Every topic of the cluster that is not the cluster's own."""
+        """Returns all topics of the cluster except internal ones."""
 
     def describe(self, topics: Sequence[str]) -> Mapping[str, TopicShape]:
-        """The topics of these names that exist."""
+        """Returns the existing topics of these names."""
 
     def bounds(self, shapes: Mapping[str, TopicShape], partitions: Sequence[Partition]) -> Mapping[Partition, Bounds]:
-        """Log start and high watermark of each partition."""
+        """Returns log start and high watermark of each partition."""
 
     def offsets_at(
         self, shapes: Mapping[str, TopicShape], times_ms: Mapping[Partition, int]
     ) -> Mapping[Partition, int | None]:
-        """The first offset at or after each partition's timestamp; None where there is none."""
+        """Returns the first offset at or after each partition's timestamp; otherwise None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """What a selection means at the moment.
+    """The partitions of a selection at one moment.
 
     Attributes:
-        missing: topics that were named, and that the cluster does not have.
+        missing: named topics that do not exist.
     """
 
     shapes: Mapping[str, TopicShape]
@@ -66,7 +65,7 @@ class Selected:
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """The offsets [start, end) of one partition: what a Spark task reads, or one of the things."""
+    """The offsets [start, end) of one partition: a Spark task reads one or several such ranges."""
 
     topic: str
     topic_id: bytes
@@ -79,11 +78,11 @@ class OffsetRange:
 
 
 def plan(catalog: Catalog, options: BatchOptions) -> list[OffsetRange]:
-    """Resolves a batch read to ranges, none of them empty, by topic and partition.
+    """Resolves a batch read to non-empty ranges, by topic and partition.
 
     Raises:
         OptionError: a topic or partition does not exist, or offsets name the wrong partitions or contradict each other.
-        DataLossError: offsets that were asked for are not there and failOnDataLoss is on.
+        DataLossError: requested offsets do not exist and failOnDataLoss is on.
     """
     read = options.read
     selected = select(catalog, read.selection)
@@ -91,7 +90,7 @@ def plan(catalog: Catalog, options: BatchOptions) -> list[OffsetRange]:
     specs = (read.starting, options.ending)
     for spec in specs:
         check_coverage(spec, selected.partitions, read.selection)
-    # Before the bounds: what is found by time must not lie beyond the ends.
+    # Before the bounds: offsets found by time must not be beyond the ends.
     times = [times_of(catalog, spec, selected) for spec in specs]
     bounds = catalog.bounds(selected.shapes, selected.partitions) if selected.partitions else {}
     ranges = []
@@ -111,7 +110,7 @@ def plan(catalog: Catalog, options: BatchOptions) -> list[OffsetRange]:
 
 
 def select(catalog: Catalog, selection: TopicSelection) -> Selected:
-    """Looks up what is to be read, by topic and partition.
+    """Resolves a selection, by topic and partition.
 
     Raises:
         OptionError: option assign names a partition that its topic does not have.
@@ -138,10 +137,10 @@ def select(catalog: Catalog, selection: TopicSelection) -> Selected:
 
 
 def require_topics(missing: Sequence[str], selection: TopicSelection) -> None:
-    """Refuses topics that are named and not there.
+    """Raises an error for named topics that do not exist.
 
     Raises:
-        OptionError: there are some.
+        OptionError: at least one does not exist.
     """
     if missing:
         raise OptionError(
@@ -151,10 +150,10 @@ def require_topics(missing: Sequence[str], selection: TopicSelection) -> None:
 
 
 def check_coverage(spec: OffsetSpec, partitions: Sequence[Partition], selection: TopicSelection) -> None:
-    """JSON offsets must name the partitions that are read, all and only: a forgotten one would be read from nowhere.
+    """Verifies that JSON offsets name exactly the partitions that are read: a missing one would have no start.
 
     Raises:
-        OptionError: it names what is missing, or too many.
+        OptionError: the message names missing or surplus partitions.
     """
     if spec.everywhere is not None:
         return
@@ -174,13 +173,13 @@ def check_coverage(spec: OffsetSpec, partitions: Sequence[Partition], selection:
 
 
 def listed(partitions: Sequence[Partition]) -> str:
-    """The first few of them, for a message."""
+    """Returns the first few partitions, for a message."""
     shown = ", ".join(f"{topic} partition {number}" for topic, number in partitions[:5])
     return shown + (f" and {len(partitions) - 5} more" if len(partitions) > 5 else "")
 
 
 def times_of(catalog: Catalog, spec: OffsetSpec, selected: Selected) -> Mapping[Partition, int | None]:
-    """The offsets at the timestamps of a spec; none where it has no timestamps."""
+    """Returns the offsets at the timestamps of a spec; empty without timestamps."""
     if not spec.by_time or not selected.partitions:
         return {}
     return catalog.offsets_at(
@@ -191,15 +190,15 @@ def times_of(catalog: Catalog, spec: OffsetSpec, selected: Selected) -> Mapping[
 def resolve(
     spec: OffsetSpec, partition: Partition, bounds: Bounds, found: Mapping[Partition, int | None], strict: bool
 ) -> int:
-    """The offset that a spec means for a partition.
+    """Returns the offset of a spec for a partition.
 
     Arguments:
-        found: what ``times_of`` has found for it.
-        strict: an offset that is not there is an error; otherwise the nearest one is taken.
+        found: the result of ``times_of`` for it.
+        strict: raise for an offset that does not exist; otherwise the nearest one is used.
 
     Raises:
         OptionError: no record is as late as the timestamp.
-        DataLossError: the offset is not there, and ``strict``.
+        DataLossError: the offset does not exist, and ``strict``.
     """
     wanted = found.get(partition, LATEST) if spec.by_time else _asked(spec, partition)
     if wanted is None:

@@ -1,4 +1,4 @@
-"""What earlier runs of a piece of work have written, read back from the log."""
+"""Records that earlier runs of a piece of work have written, read back from the log."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from quorumlog.sdk.spark.write_attempt import Claim, Name, WriteRun, first_ends,
 
 
 class StoredBatch(NamedTuple):
-    """What is stored of one batch.
+    """One stored batch.
 
     Attributes:
-        producer_id: whose it is.
-        follows: whether it begins behind the one before of its producer, or is the first.
+        producer_id: of its producer.
+        follows: True if it directly follows the previous one of its producer, or is the first.
     """
 
     target: TargetPartition
@@ -31,13 +31,13 @@ class StoredBatch(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """What is in the log under a name's epoch.
+    """The records in the log under a name's epoch.
 
     Attributes:
         batches: by partition, as they were stored.
-        records: in each partition, without those of claims that were taken away.
-        is_whole: whether nothing of it, from the first record on, is missing in any of these partitions. Where all
-            that was written to a partition is missing, this does not tell.
+        records: number in each partition, without those of claims that were taken away.
+        is_whole: True if no record is missing in these partitions, from the first one on. A partition whose records are
+            all missing is not detected.
     """
 
     batches: Mapping[TargetPartition, list[pa.RecordBatch]]
@@ -48,16 +48,16 @@ class Stored(NamedTuple):
 def written_before(
     bootstrap_servers: str, name: Name, run: WriteRun, taken: Sequence[Claim], shapes: Mapping[str, TopicShape]
 ) -> Stored:
-    """The batches that the log has under a name's epoch.
+    """Returns the batches in the log under a name's epoch.
 
-    They are looked for from where each partition ended when the first run began.
+    They are searched from the end that each partition had when the first run began.
 
     Arguments:
-        taken: claims of the name that were taken away: what was written under them is the task's own, too.
-        shapes: the topics that the runs write to, as they are now.
+        taken: claims of the name that were taken away: records written under them are the task's own, too.
+        shapes: the present topics that the runs write to.
 
     Raises:
-        QuorumlogError: a partition stayed without a leader, or failed for good.
+        QuorumlogError: a partition stayed without a leader, or failed permanently.
     """
     starts = {
         target: run.note.ends.get(target, 0)
@@ -79,13 +79,13 @@ def written_before(
 def written_by(
     bootstrap_servers: str, claims: Sequence[Claim], epoch: int, shapes: Mapping[str, TopicShape]
 ) -> Iterator[StoredBatch]:
-    """The batches that the log has of several tasks' runs of a piece of work.
+    """Yields the batches in the log from several tasks' runs of a piece of work.
 
     Arguments:
-        shapes: the topics to look at, as they are now.
+        shapes: the present topics to search.
 
     Raises:
-        QuorumlogError: a partition stayed without a leader, or failed for good.
+        QuorumlogError: a partition stayed without a leader, or failed permanently.
     """
     starts: dict[TargetPartition, int] = {}
     topic_ids = _topic_ids(bootstrap_servers, claims, shapes)
@@ -96,7 +96,7 @@ def written_by(
 
 
 def _topic_ids(bootstrap_servers: str, claims: Sequence[Claim], shapes: Mapping[str, TopicShape]) -> set[bytes]:
-    """Those of the topics; where a task's note names other ones, of all topics that there are."""
+    """Returns the ids of the topics; of all existing topics if a task's note names other ones."""
     topic_ids = {shape.topic_id for shape in shapes.values()}
     if all(says_all(claim.note, topic_ids) for claim in claims):
         return topic_ids
@@ -116,7 +116,7 @@ def _stored(
         start, end = max(first, bounds[target].log_start), bounds[target].high_watermark
         wanted = OffsetRange(target.topic, shapes[target.topic].topic_id, target.partition, start, end)
         next_sequences = dict.fromkeys(producer_ids, 0)
-        # A batch that cannot be read was not written by this sink: another producer's must not stop it.
+        # A batch that cannot be decoded was not written by this sink: another producer's must not stop it.
         for rows in stored_rows(bootstrap_servers, wanted, fail_on_data_loss=False, skip_unreadable=True):
             if rows.producer_epoch != epoch or rows.producer_id not in producer_ids:
                 continue

@@ -1,4 +1,4 @@
-"""Reading exactly the offsets [start, end) of a partition: no gap, nothing twice, nothing beyond."""
+"""Reads exactly the offsets [start, end) of a partition: no gap, no duplicates, nothing beyond."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ _REMOVED = "retention or delete-records removed them"
 
 
 def exact(stored: Iterable[StoredRows], wanted: OffsetRange, fail_on_data_loss: bool) -> Iterator[StoredRows]:
-    """Clips stored batches, as fetched from ``wanted.start`` on, to the range and checks that none is missing but for
-    what compaction has removed, and unreadable batches that were skipped, which are logged.
+    """Clips fetched batches to the range, and verifies that no offset is missing.
+
+    Exceptions are offsets removed by compaction, and unreadable batches that were skipped, which are logged.
 
     Raises:
-        DataLossError: offsets of the range are missing, and ``fail_on_data_loss`` is set. Without it they are left
-            out and logged.
+        DataLossError: offsets of the range are missing, and ``fail_on_data_loss`` is set. Without it they are left out
+            and logged.
     """
     expected = wanted.start
     for rows in stored:
@@ -48,10 +49,10 @@ def _lost(wanted: OffsetRange, start: int, end: int, fail_on_data_loss: bool, wh
 
 
 def missing(wanted: OffsetRange, start: int, end: int) -> DataLossError:
-    """The error that names what is gone."""
+    """Returns the error that names the missing offsets."""
     return DataLossError(
-        f"{_gone(wanted, start, end)}: read from a later offset, or set failOnDataLoss to false to go on with what is"
-        " there"
+        f"{_gone(wanted, start, end)}: read from a later offset, or set failOnDataLoss to false to continue with what"
+        " is there"
     )
 
 

@@ -1,4 +1,4 @@
-"""How much a micro-batch reads: shares of an upper limit, and whether there is enough for one at all."""
+"""The size of a micro-batch: shares of an upper limit, and the minimum for starting one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from quorumlog.sdk.spark.planning import Partition
 
 
 def shares(limit: int, backlog: Mapping[Partition, int]) -> dict[Partition, int]:
-    """How many offsets of each partition's backlog to take, ``limit`` together, in proportion to the backlogs.
+    """Returns how many offsets of each partition's backlog to read, ``limit`` in total, in proportion to the backlogs.
 
-    As in Spark's Kafka source a share below one counts as one, so that small partitions do not starve: then they are
-    more than ``limit`` together, by at most one per partition.
+    As in Spark's Kafka source a share below one counts as one, so that small partitions do not starve: then the total
+    exceeds ``limit``, by at most one per partition.
     """
     waiting = sum(backlog.values())
     if waiting <= limit:
@@ -28,17 +28,17 @@ def shares(limit: int, backlog: Mapping[Partition, int]) -> dict[Partition, int]
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """What one call allows: at most so many offsets, and none before there are at least so many."""
+    """Limits of one call: the highest number of offsets, and the lowest."""
 
     most: int | None = None
     least: int | None = None
 
 
 class TriggerDelay:
-    """Whether few records wait for more to come, and for how long already.
+    """Decides how long a few records wait for more.
 
     Arguments:
-        options: of the query; ``max_delay_ms`` bounds the wait.
+        options: of the query; ``max_delay_ms`` limits the wait.
     """
 
     def __init__(self, options: StreamOptions) -> None:
@@ -46,7 +46,7 @@ class TriggerDelay:
         self._last_s = -math.inf
 
     def due_in_s(self, waiting: int, least: int | None, now_s: float) -> float:
-        """How many seconds ``waiting`` offsets may still wait for more; 0 when they are to be read now.
+        """Returns how many seconds ``waiting`` offsets may still wait for more; 0 if they must be read now.
 
         The first micro-batch of a run does not wait, as in Spark's Kafka source.
         """
@@ -55,5 +55,5 @@ class TriggerDelay:
         return max(0.0, self._last_s + self._max_delay_s - now_s)
 
     def triggered(self, now_s: float) -> None:
-        """A micro-batch is on its way."""
+        """Notes that a micro-batch starts."""
         self._last_s = now_s

@@ -1,4 +1,4 @@
-"""Stored batches to the rows that Spark sees: whole Arrow columns, nothing per record."""
+"""Converts stored batches to Spark's rows: whole Arrow columns, no work per record."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from quorumlog.sdk.errors import UnreadableBatchError
 from quorumlog.sdk.spark.schema import HEADERS
 from quorumlog.wire.entry import TimestampType
 
-#: Small batches are gathered up to this size before Spark gets them, for each costs it some work of its own: below a
-#: megabyte that shows. More is not better: what is touched once and given up costs memory that is asked for anew.
+#: Small batches are combined up to this size before Spark receives them, because each costs it some work: below a
+#: megabyte that matters. More is not better: memory that is used once and released costs allocations.
 TARGET_BYTES = 2 << 20
 #: Larger batches are cut: Spark copies a batch whole, several times.
 MAX_BYTES = 32 << 20
-#: What a row costs beside key, value and headers: topic, partition, offset, timestamps.
+#: Bytes of a row besides key, value and headers: topic, partition, offset, timestamps.
 _ROW_BYTES = 48
 
 Column: TypeAlias = "pa.Array[Any]"
@@ -28,14 +28,14 @@ class StoredRows(NamedTuple):
     """Consecutive rows of one stored batch.
 
     Attributes:
-        offset: of the first row; the others follow without a gap, unless ``offsets`` says where they are.
-        timestamp_type: 0 as the producer set it, 1 as the leader did.
-        append_time_ms: the one timestamp of all rows where the leader set it, else None.
+        offset: of the first row; the others follow without a gap, unless ``offsets`` is set.
+        timestamp_type: 0 if set by the producer, 1 if by the leader.
+        append_time_ms: the common timestamp of all rows if the leader set it, otherwise None.
         columns: key, value, timestamp (us, UTC) and headers.
-        offsets: of every row of a compacted batch, else None.
+        offsets: of every row of a compacted batch, otherwise None.
         compacted_offset: below it offsets may be missing.
         producer_id, producer_epoch: of the idempotent producer that wrote them; -1 for others, and once compacted.
-        sequence: of the first row, in what that producer has written to the partition in the epoch.
+        sequence: of the first row, among that producer's records of the epoch in the partition.
         skipped: why there are no rows: the batch at ``offset`` is unreadable and was skipped.
     """
 
@@ -61,7 +61,7 @@ class StoredRows(NamedTuple):
         return self.offset + int(self.columns.num_rows)
 
     def clip(self, start: int, end: int) -> StoredRows:
-        """The rows with offsets in [start, end), without a copy."""
+        """Returns the rows with offsets in [start, end), without a copy."""
         if self.offsets is None:
             first, last = max(start, self.offset), min(end, self.end)
             return self.rows(first - self.offset, max(last - first, 0))
@@ -69,7 +69,7 @@ class StoredRows(NamedTuple):
         return self.rows(first, max(last - first, 0))
 
     def rows(self, first: int, count: int) -> StoredRows:
-        """``count`` rows from the row ``first`` on, without a copy."""
+        """Returns ``count`` rows from the row ``first`` on, without a copy."""
         if self.offsets is None:
             sequence = self.sequence + first if self.sequence >= 0 else self.sequence
             return self._replace(
@@ -83,7 +83,7 @@ class StoredRows(NamedTuple):
 def spark_batches(
     rows: Iterable[StoredRows], topic: str, partition: int, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Gathers rows of one partition into batches of ``schema``, each at most 32 MiB unless one row is larger."""
+    """Combines rows of one partition into batches of ``schema``, each at most 32 MiB unless one row is larger."""
     assembly = _Assembly(topic, partition, schema)
     waiting: list[StoredRows] = []
     waiting_bytes = 0
@@ -116,7 +116,7 @@ def _cut(rows: StoredRows, size: int) -> Iterator[tuple[StoredRows, int]]:
 
 
 class _Assembly:
-    """Makes batches of one partition's rows. What every row has is made once, and cut to length from then on."""
+    """Builds batches of one partition's rows. Constant columns are created once, and sliced afterwards."""
 
     def __init__(self, topic: str, partition: int, schema: pa.Schema) -> None:
         self._schema = schema
@@ -126,7 +126,7 @@ class _Assembly:
         self._numbers = _Numbers()
 
     def batch(self, chunks: list[StoredRows]) -> pa.RecordBatch:
-        """One batch of rows in offset order."""
+        """Returns one batch of rows in offset order."""
         return pa.RecordBatch.from_arrays([self._column(field, chunks) for field in self._schema], schema=self._schema)
 
     def _column(self, field: pa.Field[Any], chunks: list[StoredRows]) -> Column:
@@ -150,27 +150,27 @@ class _Assembly:
 
 
 class _Repeated:
-    """One value in as many rows as are wanted."""
+    """A column with one repeated value."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
         self._held: Column = pa.nulls(0, value.type)
 
     def times(self, count: int) -> Column:
-        """The value ``count`` times."""
+        """Returns the value ``count`` times."""
         if len(self._held) < count:
             self._held = pa.repeat(self._value, _rounded(count))
         return self._held.slice(0, count)
 
 
 class _Numbers:
-    """0, 1, 2 and so on."""
+    """A column with the numbers 0, 1, 2 and so on."""
 
     def __init__(self) -> None:
         self._held: Column = pa.nulls(0, pa.int64())
 
     def up_to(self, end: int) -> Column:
-        """The numbers below ``end``."""
+        """Returns the numbers below ``end``."""
         if len(self._held) < end:
             ones = pa.repeat(pa.scalar(1, pa.int64()), _rounded(end))
             self._held = pc.cumulative_sum(ones, start=pa.scalar(-1, pa.int64()))
@@ -178,7 +178,7 @@ class _Numbers:
 
 
 def _rounded(count: int) -> int:
-    """Batches differ a little in length: what is made for one serves the next, too."""
+    """Returns a rounded length: batches differ slightly in length, and a longer column serves the next one, too."""
     return 1 << (count - 1).bit_length()
 
 
@@ -187,7 +187,7 @@ def _rows_in(chunks: Iterable[StoredRows]) -> int:
 
 
 def _runs(chunks: Iterable[StoredRows]) -> Iterator[list[StoredRows]]:
-    """Chunks whose offsets follow each other without a gap, together; each with offsets of its own alone."""
+    """Yields chunks with consecutive offsets together; each chunk with offsets of its own alone."""
     run: list[StoredRows] = []
     for chunk in chunks:
         if run and (chunk.offsets is not None or run[-1].offsets is not None or chunk.offset != run[-1].end):
@@ -205,7 +205,7 @@ def _timestamps(chunk: StoredRows) -> Column:
 
 
 def _as_type(column: Column, field: pa.Field[Any]) -> Column:
-    """Spark calls the items of a list ``element``, Arrow ``item``: the cast renames, it copies nothing."""
+    """Renames list items with a cast that copies nothing: Spark calls them ``element``, Arrow ``item``."""
     if field.name == HEADERS and column.type != field.type:
         return column.cast(field.type)
     return column

@@ -1,6 +1,6 @@
-"""Rows that Spark hands to a sink, as records for topics and partitions: pure Arrow, the same in every run.
+"""Converts Spark's rows to records for topics and partitions: pure Arrow, the same in every run.
 
-The order of rows stays within each partition, so that records of one key keep theirs.
+The order of rows is kept within each partition, and so for records of one key.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from quorumlog.wire.payload import LOG_SCHEMA, TIMESTAMP_TYPE
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-#: Bytes of one stored batch, about: with what is stored around it, it is below what a topic takes unless told otherwise
-#: (max.message.bytes, 1 MiB). A node's work is by the batch, so that few large ones cost least.
+#: Approximate size of one stored batch: with overhead it is below the default limit of a topic (max.message.bytes, 1
+#: MiB). A node's work is per batch, so that a few large ones cost least.
 BATCH_BYTES = 960 << 10
 #: Rows without a key and a partition go to one partition in runs of this many.
 KEYLESS_RUN = 8_192
 
 _HEADERS = "array<struct<key:string,value:binary>>"
-#: Columns that can be written, and the Spark types that each may have.
+#: Columns that can be written, and the Spark types allowed for each.
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "topic": ("string",),
     "partition": ("int",),
@@ -60,16 +60,17 @@ class TargetPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """What decides where rows go: the same in every run of the same piece of work.
+    """The parameters that decide the partition of rows: the same in every run of a piece of work.
 
     Attributes:
-        shapes: the topics, as they are now.
-        timestamp_ms: of rows that have none.
-        turn: so that tasks begin with different partitions where nothing else decides.
-        rows_before: that the task has sent already: rows without a key fill partitions in turn from there. None where
-            rows may come again, in another order: then all those without a key go to one partition. Two runs at the
-            same time would else put one row into different partitions, and neither log could know it for a duplicate.
-        first_counts: of partitions, where a first run saw fewer than there are now.
+        shapes: the present topics.
+        timestamp_ms: of rows without one.
+        turn: number that makes tasks begin with different partitions where nothing else decides.
+        rows_before: number of rows that the task has already sent: rows without a key fill partitions in turn from
+            there. None if rows may be repeated in another order: then all those without a key go to one partition.
+            Otherwise two concurrent runs would put one row into different partitions, and neither log could recognise
+            it as a duplicate.
+        first_counts: of partitions, if a first run saw fewer than the present ones.
     """
 
     shapes: Mapping[str, TopicShape]
@@ -79,15 +80,15 @@ class Spread:
     first_counts: Mapping[str, int] = field(default_factory=dict)
 
     def partition_count(self, topic: str) -> int:
-        """Among how many partitions a topic's rows are spread."""
+        """Returns the number of partitions among which a topic's rows are distributed."""
         return self.first_counts.get(topic, self.shapes[topic].partition_count)
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
-    """Checks the columns of what is to be written.
+    """Validates the columns to write.
 
     Arguments:
-        topic: that all rows go to; None where a column says.
+        topic: of all rows; None if a column names it.
 
     Raises:
         SchemaError: a column is unknown, missing, or of another type.
@@ -109,7 +110,7 @@ def check_columns(schema: StructType, topic: str | None) -> None:
 
 
 def rows_of(batch: pa.RecordBatch, topic: str | None) -> pa.Table:
-    """Spark's rows with all columns that a record can have, those of :data:`COLUMNS`; what is missing is null.
+    """Returns Spark's rows with all columns of a record, those of :data:`COLUMNS`; missing ones are null.
 
     Raises:
         DeliveryError: a row has no topic, or a partition below 0.
@@ -143,18 +144,18 @@ def _check_headers(column: Any) -> None:
 
 
 def no_rows() -> pa.Table:
-    """No rows, with all columns."""
+    """Returns an empty table with all columns."""
     return pa.Table.from_arrays([pa.array([], kind) for kind in _TYPES.values()], names=list(_TYPES))
 
 
 def topics_of(rows: pa.Table) -> list[str]:
-    """The topics that rows go to, in order."""
+    """Returns the topics of rows, sorted."""
     names: Any = pc.unique(rows.column("topic")).to_pylist()
     return sorted(names)
 
 
 def spread(rows: pa.Table, how: Spread) -> Iterator[tuple[TargetPartition, pa.Table]]:
-    """Rows by partition, with the columns of a record, in the order of topics and partitions.
+    """Yields rows by partition, with the columns of a record, in the order of topics and partitions.
 
     Raises:
         DeliveryError: a row names a partition that its topic does not have.
@@ -178,7 +179,7 @@ def _going_to(rows: pa.Table, topic: str) -> pa.Table:
 
 
 def _destinations(rows: pa.Table, topic: str, how: Spread) -> list[Run] | Any:
-    """The partition of each row: where it belongs, else some in turn; as runs where they are long anyway."""
+    """Returns the partition of each row: the fixed one, otherwise one in turn; as runs if they are long anyway."""
     count = how.partition_count(topic)
     if count == 1 and rows.column("partition").null_count == rows.num_rows:
         return [(0, 0, rows.num_rows)]
@@ -195,7 +196,7 @@ def _destinations(rows: pa.Table, topic: str, how: Spread) -> list[Run] | Any:
 
 
 def _in_turn(rows: int, count: int, how: Spread) -> Iterator[Run]:
-    """Rows that may go anywhere fill one partition's batch, then the next one's."""
+    """Yields runs for rows without a fixed partition, which fill one partition's batch, then the next one's."""
     if how.rows_before is None:
         yield how.turn % count, 0, rows
         return
@@ -208,10 +209,10 @@ def _in_turn(rows: int, count: int, how: Spread) -> Iterator[Run]:
 
 
 def _fixed(rows: pa.Table, topic: str, how: Spread) -> Any:
-    """The partition that each row names, else that of its key; null for rows with neither."""
+    """Returns the partition that each row names, otherwise that of its key; null for rows with neither."""
     named = _flat(rows.column("partition"))
     highest: Any = pc.max(named).as_py()
-    # What there is now counts: who adds the partition that was missing may go on.
+    # The present number counts: a user who adds the missing partition may continue.
     there = how.shapes[topic].partition_count
     if highest is not None and highest >= there:
         raise DeliveryError(f"a row names partition {highest} of topic {topic}, which has {there} (0 to {there - 1})")
@@ -235,7 +236,7 @@ def _records(rows: pa.Table, timestamp_ms: int) -> pa.Table:
 
 
 def _runs(numbers: Any) -> Iterator[Run]:
-    """Equal numbers that follow each other."""
+    """Yields runs of equal consecutive numbers."""
     runs = pc.call_function("run_end_encode", [numbers])
     ends = [0, *runs.run_ends.to_pylist()]
     for number, (first, last) in zip(runs.values.to_pylist(), pairwise(ends), strict=True):
@@ -247,12 +248,12 @@ def _flat(column: pa.ChunkedArray[Any]) -> Any:
 
 
 def cut(records: pa.Table, max_message_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Records as the batches that are stored, cut in the same places whenever the records are the same.
+    """Cuts records into the batches to store, in the same places whenever the records are the same.
 
     Arguments:
-        max_message_bytes: the largest batch that the topic takes. A row that is larger is alone in its batch.
+        max_message_bytes: the topic's limit of a batch. A larger row is alone in its batch.
     """
-    # What does not compress grows by a little.
+    # Incompressible data grows slightly.
     limit = min(BATCH_BYTES, max_message_bytes - BATCH_BASE_BYTES - max_message_bytes // 256)
     for batch in records.combine_chunks().to_batches():
         yield from (piece for piece in split_by_bytes(batch, limit) if piece.num_rows)
@@ -261,13 +262,13 @@ def cut(records: pa.Table, max_message_bytes: int) -> Iterator[pa.RecordBatch]:
 def rest_of(
     rows: pa.Table, stored: Mapping[TargetPartition, Sequence[pa.RecordBatch]], how: Spread
 ) -> list[tuple[TargetPartition, pa.Table]]:
-    """The records that an earlier run of the same work has not stored yet, by partition.
+    """Returns the records that an earlier run of the same work has not stored yet, by partition.
 
-    What is stored are mostly the first records of each partition. A plan that shuffles hands over the same rows in
-    another order each time: then they are compared one by one.
+    Stored records are usually the first ones of each partition. A plan that shuffles returns the same rows in another
+    order each time: then they are compared one by one.
 
     Raises:
-        DeliveryError: something is stored that is not among the rows: the plan gives other rows each time.
+        DeliveryError: a stored record is not among the rows: the plan returns different rows each time.
     """
     there = {target: pa.Table.from_batches(batches) for target, batches in stored.items() if batches}
     rest: list[tuple[TargetPartition, pa.Table]] = []
@@ -280,7 +281,7 @@ def rest_of(
 
 
 def _without(records: pa.Table, found: pa.Table, target: TargetPartition) -> pa.Table:
-    """Records that are not found yet, in their order; each counts as often as it is there."""
+    """Returns the records that are not stored yet, in order, counting duplicates."""
     if records.slice(0, found.num_rows).equals(found):
         return records.slice(found.num_rows)
     left = Counter(as_tuples(found))
@@ -299,13 +300,13 @@ def _other_rows(target: TargetPartition, count: int) -> DeliveryError:
     return DeliveryError(
         f"{count} records that an earlier run of this batch wrote to {target} are not among its task's rows now: the"
         " query does not give the same rows each time (now(), rand(), a source that has changed), or its tasks are"
-        " divided otherwise. This task has added nothing. Start it anew with another checkpoint, or"
+        " divided otherwise. This task has added nothing. Start it again with another checkpoint, or"
         " another transactionId"
     )
 
 
 def as_tuples(records: pa.Table) -> Iterator[Record]:
-    """Records that can be compared and counted."""
+    """Yields records as tuples that can be compared and counted."""
     headers = (
         None if pairs is None else tuple((pair["key"], pair["value"]) for pair in pairs)
         for pairs in records.column("headers").to_pylist()

@@ -1,4 +1,4 @@
-"""The columns of the source, and what a user's own ``.schema(...)`` may ask of them."""
+"""The columns of the source, and the validation of a user's own ``.schema(...)``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NULLABLE = frozenset({"key", "value", "timestamp", HEADERS})
 
 
 def ddl(include_headers: bool) -> str:
-    """The schema as DDL text, which the JVM parses: a worker has no session to parse it with."""
+    """Returns the schema as DDL text, which the JVM parses: a worker has no session to parse it with."""
     return ", ".join(
         # Under spark.sql.timestampType=TIMESTAMP_NTZ a plain "timestamp" is another type.
         f"{name} {'timestamp_ltz' if kind == 'timestamp' else kind}"
@@ -37,11 +37,11 @@ def ddl(include_headers: bool) -> str:
 
 
 def check_projection(schema: StructType, include_headers: bool) -> None:
-    """Checks that every column asked for exists with that very type, so that batches pass through without a cast.
+    """Verifies that every requested column exists with that very type, so that batches pass through without a cast.
 
     Raises:
-        SchemaError: a column is unknown, of another type, declared NOT NULL though it may be null, there twice, or not
-            included; or there is none.
+        SchemaError: a column is unknown, of another type, declared NOT NULL though it may be null, duplicated, or not
+            included; or there are no columns.
     """
     if not schema.fields:
         raise SchemaError(f"the schema has no columns: ask for one or more of {', '.join(COLUMNS)}, or give no schema")

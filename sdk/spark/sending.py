@@ -1,4 +1,4 @@
-"""Batches on their way from a task into the log: handed to a producer, and what becomes of them."""
+"""Sends a task's batches through a producer, and checks their outcome."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Piece = tuple[TargetPartition, pa.RecordBatch]
 
 
 class _SentBatch(NamedTuple):
-    """A batch under way; ``row_bytes`` of the only row that it has, else None."""
+    """A batch in flight; ``row_bytes`` is the size of its only row, otherwise None."""
 
     target: TargetPartition
     row_bytes: int | None
@@ -38,10 +38,10 @@ class BatchSender:
         self._sent: deque[_SentBatch] = deque()
 
     def send(self, pieces: Iterable[Piece]) -> None:
-        """Hands batches to the producer; waits while it has as many as it may.
+        """Passes batches to the producer; blocks while its buffer is full.
 
         Raises:
-            what :meth:`finish` raises.
+            the errors of :meth:`finish`.
         """
         for target, batch in pieces:
             row_bytes = batch.nbytes if batch.num_rows == 1 else None
@@ -50,7 +50,7 @@ class BatchSender:
             except QuorumlogError as error:
                 raise _failed(target, row_bytes, error) from None
             self._sent.append(_SentBatch(target, row_bytes, sent))
-            # One that is refused ends the task now, not after all that Spark has yet to make.
+            # A refused batch ends the task now, not after all rows that Spark has yet to produce.
             while self._sent and self._sent[0].future.done():
                 self._settle()
 
@@ -59,7 +59,7 @@ class BatchSender:
 
         Raises:
             DuplicateSequenceMismatchError: the log has other records under the name.
-            DeliveryError: something else went wrong.
+            DeliveryError: another error occurred.
         """
         self._producer.flush()
         while self._sent:
@@ -74,7 +74,7 @@ class BatchSender:
 
 
 def _failed(target: TargetPartition, row_bytes: int | None, error: QuorumlogError) -> QuorumlogError:
-    """The error of a batch, unless it is that the log has other records under the name."""
+    """Returns the error of a failed batch as a `DeliveryError`, unless the log has other records under the name."""
     if isinstance(error, DuplicateSequenceMismatchError):
         return error
     reason = error.message

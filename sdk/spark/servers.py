@@ -1,4 +1,4 @@
-"""Where a cluster is, and how its nodes are reached: one value, from the options to every task."""
+"""Addresses of a cluster with security options: one value, from the options to every task."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from quorumlog.sdk.runtime.security import WITHOUT_TLS, ClientSecurity
 
 
 class Servers(str):
-    """Addresses, ``host:port,host:port``, that say how to reach them. Two of them are equal where both are.
+    """Addresses, ``host:port,host:port``, with security options. Two of them are equal if both are.
 
     Arguments:
-        addresses: of nodes to ask first.
-        security: how all nodes are reached; files are those of the machine that connects.
+        addresses: of nodes to contact first.
+        security: options for all nodes; files are those of the machine that connects.
     """
 
     security: ClientSecurity
@@ -34,5 +34,5 @@ class Servers(str):
 
 
 def security_of(bootstrap_servers: object) -> ClientSecurity:
-    """How nodes are reached; without TLS where the addresses are a plain string."""
+    """Returns the security options; without TLS if the addresses are a plain string."""
     return bootstrap_servers.security if isinstance(bootstrap_servers, Servers) else WITHOUT_TLS

@@ -1,4 +1,4 @@
-"""One call to a Spark session on this machine that is set up well: for demos, notebooks and tests."""
+"""One call to a configured Spark session on this machine: for demos, notebooks and tests."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ appender.console.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex{{3}}
 def local_session(app_name: str, master: str = "local[2]", *, log_level: str = "error", **conf: str) -> SparkSession:
     """Starts, or returns, the Spark session of this process, with format ``quorumlog`` registered.
 
-    It uses the interpreter that runs it, the loopback interface, UTC, Arrow and no web UI, finds a Java runtime
-    (quorumlog.sdk.spark.java), and logs only what is at least ``log_level``.
+    It uses the current Python interpreter, the loopback interface, UTC, Arrow and no web UI, finds a Java runtime
+    (quorumlog.sdk.spark.java), and logs only messages of at least ``log_level``.
 
     Arguments:
         app_name: the application's name.
@@ -61,7 +61,7 @@ def local_session(app_name: str, master: str = "local[2]", *, log_level: str = "
 
     Raises:
         SparkMissingError: PySpark is not installed, or too old.
-        JavaError: no Java runtime that Spark can use, or it ends before Spark has begun.
+        JavaError: no Java runtime that Spark can use was found, or it exited before Spark had started.
     """
     require_pyspark()
     from pyspark.errors import PySparkRuntimeError
@@ -97,13 +97,13 @@ def local_session(app_name: str, master: str = "local[2]", *, log_level: str = "
 
 @contextmanager
 def interrupted_afterwards() -> Iterator[None]:
-    """A Ctrl-C inside counts at the end.
+    """Delays Ctrl-C until the end of the block.
 
-    PySpark that is interrupted while the JVM starts removes the file in which it is to tell its port. The JVM then
-    fails, but one of its threads goes on, and so does the process, for good and nobody's.
+    If PySpark is interrupted while the JVM starts, it removes the file in which the JVM reports its port. The JVM then
+    fails, but one of its threads continues, and so does the orphaned process, permanently.
 
     Raises:
-        KeyboardInterrupt: there was one.
+        KeyboardInterrupt: Ctrl-C was pressed.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -117,7 +117,7 @@ def interrupted_afterwards() -> Iterator[None]:
     try:
         yield
     finally:
-        # A new Spark context has put a handler of its own there.
+        # A new Spark context has installed a handler of its own.
         if signal.getsignal(signal.SIGINT) is note:
             signal.signal(signal.SIGINT, before or signal.default_int_handler)
     if received.is_set():
@@ -125,7 +125,7 @@ def interrupted_afterwards() -> Iterator[None]:
 
 
 def require_pyspark() -> None:
-    """Looks whether PySpark is there, and new enough.
+    """Verifies that PySpark is installed, and new enough.
 
     Raises:
         SparkMissingError: it is not.

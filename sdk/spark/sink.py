@@ -1,9 +1,9 @@
-"""The writing half of the data source: what Spark's API calls in a task, and how rows are written once.
+"""The writing half of the data source: entry points of Spark's API in a task, and exactly-once writes.
 
 A task of a streaming query has a name that survives it: the query, its number, and the micro-batch as the epoch. A task
-that is run again, because it failed or because the query was restarted, claims the same epoch, reads back what runs
-before it have written, and adds the rest. So rows are in the log once, whatever order a shuffle brings them in. The
-design is docs/spark.md's.
+that is repeated, because it failed or because the query was restarted, claims the same epoch, reads back the records of
+earlier runs, and adds the rest. So rows are in the log once, in whatever order a shuffle returns them. The design is in
+docs/spark.md.
 """
 
 from __future__ import annotations
@@ -36,33 +36,33 @@ from quorumlog.sdk.spark.sending import BatchSender, Piece
 from quorumlog.sdk.spark.servers import security_of
 from quorumlog.sdk.spark.write_options import WriteOptions
 
-#: Rows of one task are in memory until they are known to be written. More of them are for more tasks.
+#: Limit of rows of one task, which are in memory until they are known to be written. For more rows, use more tasks.
 MAX_TASK_BYTES = 1 << 30
-#: Rows of one task that equal what others have written wait in the driver's memory for the end of a repeated run.
+#: Limit of a task's rows that equal others' and wait in the driver's memory for the end of a repeated run.
 MAX_HELD_BYTES = 64 << 20
-#: Rows are sent by so many bytes: enough for whole batches of several partitions.
+#: Rows are sent in portions of this size: enough for whole batches of several partitions.
 _PORTION_BYTES = 8 << 20
-#: What a producer may have under way.
+#: Buffer of a producer.
 _BUFFER_BYTES = 64 << 20
 _BATCH_BYTES = 1 << 20
-#: What a node takes at most: how large a row may be is the topic's to say.
+#: A node's limit of a row: the topic's limit is lower or equal.
 _LARGEST_ROW_BYTES = 8 << 20
-#: A task of the same name that was given up may still be writing: what it adds meanwhile is read back again. So many
-#: times in a row may nothing new be found, for what it has sent last is seen only once it is committed.
+#: A task of the same name that was given up may still be writing: its new records are read back again. Limit
+#: of consecutive attempts without new records, because its last records are visible only once they are committed.
 _ATTEMPTS = 5
-#: What a leader has taken is committed sooner, unless replicas stall.
+#: Records that a leader has accepted are committed sooner, unless replicas stall.
 _LOOK_AGAIN_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Written(WriterCommitMessage):
-    """What one task has written, or found written.
+    """The result of one task: records that it has written, or found in the log.
 
     Attributes:
-        name: whose it was; None for what is written without one.
+        name: of the work and task; None for rows that are written without one.
         topics: that it writes to.
-        held: rows that may be those of another run's tasks; None where there are none.
-        is_first: whether no other run of the work had begun before.
+        held: rows that may be those of another run's tasks; None without any.
+        is_first: True if no other run of the work had begun before.
     """
 
     records: int
@@ -77,9 +77,9 @@ class Held:
     """Rows of a task that other tasks of an earlier run may have written: the end of the run decides.
 
     Attributes:
-        run: that may write them.
-        stored: how many records of the epoch each partition has without them.
-        rows: those that are left out so far.
+        run: the run that may write them.
+        stored: number of records of the epoch in each partition, without them.
+        rows: the rows that are left out so far.
     """
 
     run: runs.WriteRun
@@ -92,7 +92,7 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
-        # Spark makes a writer for each run of a micro-batch, and hands copies of it to the tasks.
+        # Spark creates a writer for each run of a micro-batch, and passes copies of it to the tasks.
         self._run = _new_run()
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
@@ -112,7 +112,7 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
 
 
 class LogWriter(DataSourceArrowWriter):
-    """Writes the rows of a batch query: at least once, or once under a ``transactionId``."""
+    """Writes the rows of a batch query: at least once, or exactly once with a ``transactionId``."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
@@ -136,10 +136,10 @@ class LogWriter(DataSourceArrowWriter):
 
 
 def write_through(options: WriteOptions, task: int, batches: Iterable[pa.RecordBatch]) -> Written:
-    """Writes rows as they come. A task that is run again writes them again.
+    """Writes rows as they arrive. A repeated task writes them again.
 
     Raises:
-        DeliveryError: rows cannot be written; names the topic and the reason.
+        DeliveryError: rows cannot be written; the message names the topic and the reason.
     """
     records = 0
     shapes: dict[str, TopicShape] = {}
@@ -167,14 +167,14 @@ def write_once(
     """Writes rows that no run under this name has written yet.
 
     Arguments:
-        run_of_work: the same for all tasks of one run, another for each run; None: a run of its own.
+        run_of_work: the same for all tasks of one run, different for each run; None: a run of its own.
 
     Raises:
-        DeliveryError: rows cannot be written, or are others than those of an earlier run; names the topic and the
-            reason.
+        DeliveryError: rows cannot be written, or differ from those of an earlier run; the message names the topic and
+            the reason.
     """
     coming = _limited(_portions(options, batches))
-    # The topics are claimed before anything is written: a column of them has to be known as a whole.
+    # The topics are claimed before anything is written: a topic column must be known completely.
     come = list(islice(coming, None if options.topic is None else 1))
     topics = _topics_of(options, pa.concat_tables(come)) if come else []
     shapes = _shapes_in_time(options, topics)
@@ -195,7 +195,7 @@ def end(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -
     """Notes that every task of a piece of work has written its rows, so that no later run of it adds any.
 
     Arguments:
-        messages: what the tasks returned.
+        messages: results of the tasks.
 
     Raises:
         DeliveryError: other runs of it have written more, or less.
@@ -207,10 +207,10 @@ def end(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -
             by_work.setdefault((message.name.work, message.name.epoch), []).append(message)
     for (work, epoch), written in by_work.items():
         if not all(message.is_first for message in written):
-            # Before the look who has claimed a name: whoever does so after it sees that the work is closed.
+            # Before the look-up of claims: a task that claims a name after it sees that the work is closed.
             runs.close(nodes, work, epoch)
         claims = runs.claims_of(nodes, work, epoch)
-        # Those of a run that had more tasks.
+        # Claims of a run that had more tasks.
         is_open = any(claim.task >= len(written) for claim in claims) or any(message.held for message in written)
         if is_open and not runs.end_of(nodes, work, epoch).is_complete:
             _settle(options, runs.Name(work, epoch, 0), written, claims)
@@ -220,7 +220,7 @@ def end(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -
 
 
 def _settle(options: WriteOptions, name: runs.Name, written: Sequence[Written], claims: Sequence[runs.Claim]) -> None:
-    """Writes what the tasks have set aside, without what tasks have written that this run does not have.
+    """Writes the rows that the tasks have set aside, except those written by tasks that this run does not have.
 
     Arguments:
         name: of any task of the work.
@@ -229,11 +229,11 @@ def _settle(options: WriteOptions, name: runs.Name, written: Sequence[Written], 
     lost = [claim for claim in claims if claim.task >= len(written)]
     shapes = _shapes_in_time(options, sorted({topic for message in written for topic in message.topics}))
     held = [(message, rows) for message in written if message.held for rows in message.held.rows]
-    # What they have written is read back only when they add nothing any more.
+    # Their records are read back only when they add no more.
     _take_names(options, name, shapes, lost)
     stored = _whole(written_by(options.bootstrap_servers, lost, name.epoch, shapes))
     missing = without_lost([rows for _, rows in held], stored, len(written))
-    #: Records under names that have room for rows which were left out.
+    #: Number of records under names that can take rows which were left out.
     with_room: dict[int, int] = {}
     for message in written:
         mine = [(rows, left) for (whose, rows), left in zip(held, missing, strict=True) if whose is message]
@@ -251,20 +251,20 @@ def _settle(options: WriteOptions, name: runs.Name, written: Sequence[Written], 
                 " of the query run on one checkpoint, or a task that was given up still runs. This run has added"
                 " nothing more there. Start it again when only one is left"
             )
-    # A task of such a name that was given up would find its place free for what others have written.
+    # A given-up task of such a name could use the free sequence for rows that others have written.
     if _take_names(options, name, shapes, [each for each in claims if each.producer_id in with_room]) > sum(
         with_room.values()
     ):
         raise DeliveryError(
             "a task that was given up has written rows since this run's tasks were done, and they may be in the log"
-            " twice now. Start it anew with another checkpoint, or another transactionId"
+            " twice now. Start it again with another checkpoint, or another transactionId"
         )
 
 
 def _take_names(
     options: WriteOptions, name: runs.Name, shapes: Mapping[str, TopicShape], claims: Sequence[runs.Claim]
 ) -> int:
-    """Takes names away; returns how many records there are under them when nobody adds any more."""
+    """Takes names away; returns the number of records under them once they are final."""
     if not claims:
         return 0
     nodes = nodes_at(options.bootstrap_servers)
@@ -272,7 +272,7 @@ def _take_names(
     nodes.wait_until_heard(shapes)
     known = -1
     while True:
-        # What a leader has taken last is seen only once it is committed.
+        # Records that a leader accepted last are visible only once they are committed.
         stored = written_by(options.bootstrap_servers, claims, name.epoch, shapes)
         found = sum(each.batch.num_rows for each in stored)
         if found == known:
@@ -287,7 +287,7 @@ def _whole(stored: Iterable[StoredBatch]) -> Iterator[tuple[TargetPartition, pa.
             raise DeliveryError(
                 f"an earlier run of this batch had more tasks, and what they wrote to {each.target} cannot be read"
                 " back as a whole: retention or compaction has removed some of it, which may be in the log again now."
-                " Start it anew with another checkpoint, or another transactionId"
+                " Start it again with another checkpoint, or another transactionId"
             )
         yield each.target, each.batch
 
@@ -300,13 +300,13 @@ def _write_first(
     come: list[pa.Table],
     coming: Iterator[pa.Table],
 ) -> bool:
-    """Writes the rows of a first run while Spark makes the next ones.
+    """Writes the rows of a first run while Spark produces the next ones.
 
     Arguments:
-        come: the first rows; the others join them, for who has to compare all of them with the log.
+        come: the first rows; the others are appended, in case all of them must be compared with the log.
 
     Returns:
-        False where the log turns out to have others under the name.
+        False if the log has other records under the name.
     """
     try:
         with _producer(options, name, run) as producer:
@@ -329,13 +329,13 @@ def _kept(coming: Iterator[pa.Table], come: list[pa.Table]) -> Iterator[pa.Table
 def _write_rest(
     options: WriteOptions, name: runs.Name, run: runs.WriteRun, how: Spread, come: list[pa.Table], *, is_first: bool
 ) -> Held | None:
-    """Writes what of the rows earlier runs have not written.
+    """Writes the rows that earlier runs have not written.
 
     Arguments:
-        is_first: whether no other run of the work has begun before: then no task of another one can have them.
+        is_first: True if no other run of the work has begun before: then no task of another run can have them.
 
     Returns:
-        those rows whose like other tasks have written.
+        rows that equal rows written by other tasks.
     """
     rows = pa.concat_tables(come) if come else rows_to_records.no_rows()
     backoff, in_vain, known = Backoff(), 0, -1
@@ -343,14 +343,14 @@ def _write_rest(
         claims = runs.claims_of(nodes_at(options.bootstrap_servers), name.work, name.epoch)
         taken = [claim for claim in claims if claim.task == name.task and claim.producer_id != run.producer_id]
         stored = written_before(options.bootstrap_servers, name, run, taken, how.shapes)
-        # Where some of it may be gone, all rows may have to be written.
+        # If some records may have been removed, all rows may have to be written.
         here = stored.batches if stored.is_whole else {}
         rest = rows_to_records.rest_of(rows, here, how)
         if stored.is_whole and not rest:
             return None
         work = runs.end_of(nodes_at(options.bootstrap_servers), name.work, name.epoch)
         if work.is_complete:
-            return None  # Nothing is ever added to what was complete. Whether the rows are as many, `end` looks.
+            return None  # Nothing is ever added to complete work. `end` verifies the number of rows.
         shared: list[Placed] = []
         if not is_first or work.is_closed:
             rest, shared = set_aside(rest, _of_other_tasks(options, name, how))
@@ -359,8 +359,8 @@ def _write_rest(
             raise _closed(name, sum(records.num_rows for _, records in rest))
         if stored.is_whole and (not rest or _add(options, name, run, how, rest, stored.records)):
             return _held(run, stored, rest, shared)
-        # Some of it may be gone from the log, which still knows each batch: one run that cuts the same ones is none too
-        # many. Those of another are refused.
+        # Some records may have been removed from the log, which still knows each batch: one more run that cuts the same
+        # batches is allowed. Different ones are refused.
         if not stored.is_whole or in_vain == _ATTEMPTS:
             if not shared and not taken and _write_first(options, name, run, how, come, iter(())):
                 return None
@@ -373,7 +373,7 @@ def _write_rest(
 def _of_other_tasks(
     options: WriteOptions, name: runs.Name, how: Spread
 ) -> Iterator[tuple[TargetPartition, pa.RecordBatch]]:
-    """What other tasks have written of the same piece of work, in this run or another."""
+    """Yields the records that other tasks of the same work have written, in this run or another."""
     claims = runs.claims_of(nodes_at(options.bootstrap_servers), name.work, name.epoch)
     others = [claim for claim in claims if claim.task != name.task]
     for stored in written_by(options.bootstrap_servers, others, name.epoch, how.shapes):
@@ -381,13 +381,13 @@ def _of_other_tasks(
 
 
 def _check_held(name: runs.Name, shared: Sequence[Placed]) -> None:
-    """They travel to the driver, which has them all in memory."""
+    """Verifies that rows set aside fit into the driver's memory, which receives all of them."""
     size_bytes = sum(records.nbytes for _, records in shared)
     if size_bytes > MAX_HELD_BYTES:
         raise DeliveryError(
             f"{size_bytes >> 20} MiB of the rows that {name.producer} has to write equal rows that other tasks have"
             f" written in an earlier run, which is more than {MAX_HELD_BYTES >> 20}: whether they are the same can only"
-            " be told for fewer. This task has added nothing. Start it anew with another checkpoint, or another"
+            " be told for fewer. This task has added nothing. Start it again with another checkpoint, or another"
             " transactionId, and limit what a micro-batch reads (maxOffsetsPerTrigger)"
         )
 
@@ -409,7 +409,7 @@ def _add(
     rest: Sequence[tuple[TargetPartition, pa.Table]],
     stored: Mapping[tuple[str, int], int],
 ) -> bool:
-    """Adds records behind those that are stored; False where there are more by now."""
+    """Adds records after the stored ones; returns False if there are more by now."""
     try:
         with _producer(options, name, run, stored) as producer:
             sender = BatchSender(producer)
@@ -422,7 +422,7 @@ def _add(
 
 
 def _portions(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Spark's batches, several together: what is stored is not to depend on how small they are."""
+    """Yields Spark's batches, combined: stored batches must not depend on the sizes of Spark's."""
     gathered: list[pa.Table] = []
     size_bytes = 0
     for batch in batches:
@@ -437,7 +437,7 @@ def _portions(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> Itera
 
 
 def _limited(portions: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """The same, as long as they have room together."""
+    """Yields the same portions, as long as their total size is within the limit."""
     size_bytes = 0
     for rows in portions:
         size_bytes += rows.nbytes
@@ -454,10 +454,10 @@ def _topics_of(options: WriteOptions, rows: pa.Table) -> list[str]:
 
 
 def first_look(options: WriteOptions, shapes: Mapping[str, TopicShape], timestamp_ms: int) -> runs.Note:
-    """What a first run leaves for those after it.
+    """Returns a first run's note for later runs.
 
     Arguments:
-        timestamp_ms: of records that have none of their own.
+        timestamp_ms: of records without a timestamp of their own.
     """
     partitions = [
         TargetPartition(topic, number) for topic, shape in shapes.items() for number in range(shape.partition_count)
@@ -477,7 +477,7 @@ def _catalog(options: WriteOptions) -> ClusterCatalog:
 
 
 def shapes_of(options: WriteOptions, topics: list[str]) -> dict[str, TopicShape]:
-    """The topics as they are now.
+    """Returns the present topics.
 
     Raises:
         DeliveryError: one does not exist.
@@ -492,7 +492,7 @@ def shapes_of(options: WriteOptions, topics: list[str]) -> dict[str, TopicShape]
 
 
 def _shapes_in_time(options: WriteOptions, topics: list[str]) -> dict[str, TopicShape]:
-    """The same. A query that runs outlives nodes that do not answer for a while."""
+    """Returns the present topics. A running query survives nodes that do not answer for some time."""
     patience = Patience()
     while True:
         try:
@@ -518,13 +518,13 @@ def _producer(
         producer_name=None if name is None else name.producer,
         producer_epoch=None if name is None else name.epoch,
         epoch_records=stored,
-        # The run has claimed the epoch: a second claim is a second commit of the controllers, for nothing.
+        # The run has claimed the epoch: another claim would be a superfluous commit of the controllers.
         producer_id=None if run is None else run.producer_id,
     )
 
 
 def _pieces(rows: pa.Table, how: Spread) -> Iterator[Piece]:
-    """Rows as batches, partitions in turn: their leaders work side by side."""
+    """Returns rows as batches, with partitions in turn: their leaders work in parallel."""
     return _in_turn([_cut(target, records, how) for target, records in rows_to_records.spread(rows, how)])
 
 
@@ -541,7 +541,7 @@ def _in_turn(by_target: Iterable[Iterator[Piece]]) -> Iterator[Piece]:
 def _closed(name: runs.Name, count: int) -> DeliveryError:
     return DeliveryError(
         f"all tasks of another run of this batch are done, and {count} records of {name.producer} are not among what"
-        " they have: the query does not give the same rows each time. This task has added nothing. Start it anew with"
+        " they have: the query does not give the same rows each time. This task has added nothing. Start it again with"
         " another checkpoint, or another transactionId"
     )
 
@@ -549,6 +549,6 @@ def _closed(name: runs.Name, count: int) -> DeliveryError:
 def _gone(name: runs.Name) -> DeliveryError:
     return DeliveryError(
         f"what earlier runs of {name.producer} wrote cannot be read back as a whole: retention or compaction has"
-        " removed some of it, and this run has its rows in another order, so that nobody can tell which are missing."
-        " Start it anew with another checkpoint, or another transactionId"
+        " removed some of it, and this run has its rows in another order, so that the missing ones are unknown."
+        " Start it again with another checkpoint, or another transactionId"
     )

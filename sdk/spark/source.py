@@ -1,8 +1,8 @@
-"""The data source ``quorumlog``: what Spark's Python data source API calls, and when.
+"""The data source ``quorumlog``: entry points of Spark's Python data source API.
 
-Spark makes a source and a reader in short-lived Python processes on the driver, asks the reader for partitions once
-per query, pickles it, and calls ``read`` in Python workers, one task per partition. So nothing is kept between these
-steps but options and schema: topics and offsets travel in the partitions. Streams: quorumlog.sdk.spark.stream_source.
+Spark creates a source and a reader in short-lived Python processes on the driver, asks the reader for partitions once
+per query, pickles it, and calls ``read`` in Python workers, one task per partition. So only options and schema are kept
+between these steps: topics and offsets are part of the partitions. Streams: quorumlog.sdk.spark.stream_source.
 """
 
 # ruff: noqa: E402
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from quorumlog.sdk.spark.session import require_pyspark
 
-# Before anything is imported that an older PySpark lacks: it would be told by that name.
+# Before any import that an older PySpark lacks: otherwise the error would be that import's.
 require_pyspark()
 
 from pyspark.sql.datasource import (
@@ -45,30 +45,30 @@ class QuorumlogDataSource(DataSource):
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
         with plain_errors():
-            # Whether it is a read or a write shows later; a misspelt name is told at once.
+            # Spark has not decided between reading and writing yet; a misspelt name is reported at once.
             GivenOptions(options).refuse_strangers()
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Returns the format's name."""
         return "quorumlog"
 
     def schema(self) -> str:
-        """The columns of a read, where the user gives no schema."""
+        """Returns the columns of a read, if the user gives no schema."""
         with plain_errors():
             return schema.ddl(parse_read_options(self.options).include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch read of the columns in ``schema``."""
+        """Returns a batch read of the columns in ``schema``."""
         with plain_errors():
             return LogReader(parse_batch_options(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A streaming read of the columns in ``schema``."""
+        """Returns a streaming read of the columns in ``schema``."""
         return LogStreamReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A batch write of rows with the columns in ``schema``."""
+        """Returns a batch write of rows with the columns in ``schema``."""
         with plain_errors():
             if overwrite:
                 raise OptionError("mode overwrite has no meaning for a log: use .mode('append')")
@@ -77,7 +77,7 @@ class QuorumlogDataSource(DataSource):
             return LogWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """A streaming write of rows with the columns in ``schema``."""
+        """Returns a streaming write of rows with the columns in ``schema``."""
         with plain_errors():
             if overwrite:
                 raise OptionError("output mode complete has no meaning for a log: use append")
@@ -95,12 +95,12 @@ class LogReader(DataSourceReader):
         self._columns = columns
 
     def partitions(self) -> list[InputPartition]:
-        """Topics, partitions and offsets, resolved now and not again."""
+        """Returns tasks with topics, partitions and offsets, which are resolved once, now."""
         with plain_errors():
             catalog = ClusterCatalog(self._options.read.bootstrap_servers, newest=True)
             ranges = planning.plan(catalog, self._options)
             return [task_reading.LogTask(task) for task in tasks_of(ranges, self._options.read)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task, as Arrow batches of exactly the columns asked for."""
+        """Yields the rows of one task, as Arrow batches of exactly the requested columns."""
         return task_reading.read_task(self._options.read, self._columns, partition)

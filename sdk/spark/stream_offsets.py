@@ -1,13 +1,13 @@
-"""How far a streaming query has come, as its checkpoint keeps it.
+"""The progress of a streaming query, in the format of its checkpoint.
 
 The JSON is that of Spark's Kafka source, ``{"topic": {"partition": next}}``, and one more member, whose name no topic
-can have, for what a safe restart needs:
+can have, for a safe restart:
 
-- ``ids``: each topic's id. A topic that was deleted and created anew has another one.
-- ``from``: where the micro-batch that ends here begins in partitions that no micro-batch before it has read. Spark asks
-  for the initial offset again when the first batch is repeated, and by then ``latest`` is elsewhere: the batch that is
-  repeated must be the batch that failed.
-- ``initial``: where the query begins; nothing has been read yet.
+- ``ids``: each topic's id. A topic that was deleted and created again has another one.
+- ``from``: start offsets of the micro-batch that ends here, in partitions that no micro-batch before it has read. Spark
+  asks for the initial offset again when the first batch is repeated, and by then ``latest`` is elsewhere: the repeated
+  batch must be the batch that failed.
+- ``initial``: the start of the query; nothing has been read yet.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _TOPIC_ID_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """A place in the log of every partition that a query reads.
+    """A position in every partition that a query reads.
 
     Attributes:
-        positions: of each partition the next offset to read.
-        topic_ids: the topics that are meant.
-        begins: where the micro-batch that ends here begins in partitions that are new in it.
-        initial: the query begins here, and has read nothing yet.
+        positions: the next offset to read in each partition.
+        topic_ids: ids of the topics.
+        begins: start offsets of the micro-batch that ends here, in partitions that are new in it.
+        initial: the query starts here, and has read nothing yet.
     """
 
     positions: Mapping[Partition, int]
@@ -41,7 +41,7 @@ class StreamOffset:
     initial: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """As Spark keeps it; the same offset always gives the same text."""
+        """Returns the stored form; the same offset always has the same text."""
         extras: dict[str, Any] = {
             "version": _VERSION,
             "ids": {topic: topic_id.hex() for topic, topic_id in sorted(self.topic_ids.items())},
@@ -54,10 +54,10 @@ class StreamOffset:
 
     @classmethod
     def from_json(cls, value: object) -> StreamOffset:
-        """What ``to_json`` has made.
+        """Parses the result of ``to_json``.
 
         Raises:
-            CheckpointError: it is something else, or was written by a newer version.
+            CheckpointError: it has another format, or was written by a newer version.
         """
         if not isinstance(value, dict) or not isinstance(value.get(_EXTRAS), dict):
             raise CheckpointError(
@@ -84,10 +84,11 @@ class StreamOffset:
 
 
 def ranges_between(start: StreamOffset, end: StreamOffset) -> list[OffsetRange]:
-    """What the micro-batch from ``start`` to ``end`` reads: a matter of these two alone, so that a batch that is
-    repeated is the same batch."""
+    """Returns the ranges of the micro-batch from ``start`` to ``end``; they depend on these two alone, so that a
+    repeated batch is the same batch."""
     if end.initial:
-        # The first micro-batch had nothing to read. Where the query begins, asked again, may be before that by now.
+        # The first micro-batch had nothing to read. A new look-up of the query's start might return an earlier offset
+        # by now.
         return []
     ranges = []
     for partition, until in sorted(end.positions.items()):
@@ -110,14 +111,14 @@ def _nested(places: Mapping[Partition, int]) -> dict[str, dict[str, int]]:
 
 
 def _flat(nested: Mapping[str, Mapping[str, object]]) -> dict[Partition, int]:
-    """Takes what ``_nested`` has made, and nothing like it: a place that is not quite one would read other records."""
+    """Flattens the result of ``_nested`` strictly: an almost valid position would read other records."""
     flat: dict[Partition, int] = {}
     for topic, places in nested.items():
         for number, offset in places.items():
             if not (number.isascii() and number.isdigit() and int(number) < 1 << 31):
                 raise ValueError(f"{topic} has no partition {number!r}")
             if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset < 1 << 63:
-                raise ValueError(f"{offset!r} of {topic} partition {number} is no offset")
+                raise ValueError(f"{offset!r} of {topic} partition {number} is not an offset")
             flat[topic, int(number)] = offset
     return flat
 
@@ -125,5 +126,5 @@ def _flat(nested: Mapping[str, Mapping[str, object]]) -> dict[Partition, int]:
 def _topic_id(text: str) -> bytes:
     topic_id = bytes.fromhex(text)
     if len(topic_id) != _TOPIC_ID_BYTES:
-        raise ValueError(f"{text!r} is no topic's id")
+        raise ValueError(f"{text!r} is not a topic's id")
     return topic_id

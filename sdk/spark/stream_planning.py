@@ -1,4 +1,4 @@
-"""From where a query stands to the end of its next micro-batch: limits, new partitions, and what has gone meanwhile."""
+"""From a query's position to the end of its next micro-batch: limits, new partitions, and removed data."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _log = logging.getLogger("quorumlog.sdk.spark")
 
 @dataclass(frozen=True, slots=True)
 class LogView:
-    """What a query selects and where each partition begins and ends, at one moment."""
+    """The selected partitions of a query with their bounds, at one moment."""
 
     selected: Selected
     bounds: Mapping[Partition, Bounds]
 
     @classmethod
     def of(cls, catalog: Catalog, options: ReadOptions) -> LogView:
-        """The cluster as it is now.
+        """Returns the present view of the cluster.
 
         Raises:
             OptionError: option assign names a partition that its topic does not have.
@@ -45,19 +45,19 @@ class LogView:
         return cls(selected, bounds)
 
     def topic_ids(self) -> dict[str, bytes]:
-        """The ids of the topics that are read."""
+        """Returns the ids of the topics that are read."""
         return {topic: self.selected.shapes[topic].topic_id for topic, _ in self.selected.partitions}
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a query stands in the log as it is.
+    """A query's position in the present log.
 
     Attributes:
-        floor: of each partition the first offset that can be read next.
-        begins: where partitions begin that no micro-batch has read before.
+        floor: the first offset of each partition that can be read next.
+        begins: start offsets of partitions that no micro-batch has read before.
         view: the log.
-        lost: something was passed over that the query had yet to read.
+        lost: offsets that the query had yet to read were skipped.
     """
 
     floor: Mapping[Partition, int]
@@ -67,11 +67,12 @@ class Standing:
 
     @property
     def backlog(self) -> dict[Partition, int]:
-        """How many offsets wait in each partition."""
+        """Number of waiting offsets in each partition."""
         return {partition: self.view.bounds[partition].high_watermark - at for partition, at in self.floor.items()}
 
     def after(self, most: int | None) -> StreamOffset:
-        """The end of a micro-batch that begins here and covers all that waits, or about ``most`` offsets of it."""
+        """Returns the end of a micro-batch that begins here and covers all waiting offsets, or about ``most`` of
+        them."""
         backlog = self.backlog
         taken = backlog if most is None else shares(most, backlog)
         positions = {partition: at + taken[partition] for partition, at in self.floor.items()}
@@ -79,14 +80,14 @@ class Standing:
 
 
 def initial_offset(catalog: Catalog, options: ReadOptions, target: LogView | None) -> StreamOffset:
-    """Where a new query begins.
+    """Returns the start of a new query.
 
     Arguments:
-        target: with Trigger.AvailableNow the log as it was when the query was started, which decides on its end.
+        target: with Trigger.AvailableNow the log at the start of the query, which decides its end.
 
     Raises:
         OptionError: a topic or partition does not exist, or offsets name the wrong partitions.
-        DataLossError: offsets that were asked for are not there and failOnDataLoss is on.
+        DataLossError: requested offsets do not exist and failOnDataLoss is on.
     """
     selected = target.selected if target is not None else select(catalog, options.selection)
     require_topics(selected.missing, options.selection)
@@ -103,7 +104,7 @@ def initial_offset(catalog: Catalog, options: ReadOptions, target: LogView | Non
 
 
 def seems_changed(start: StreamOffset, view: LogView) -> bool:
-    """Whether something that the query has read seems gone or to be another: worth a second look before judging."""
+    """True if a topic that the query has read seems deleted or recreated: a newer view must confirm it."""
     topic_ids = view.topic_ids()
     return any(topic_ids.get(topic) != topic_id for topic, topic_id in start.topic_ids.items()) or not (
         start.positions.keys() <= view.bounds.keys()
@@ -111,11 +112,11 @@ def seems_changed(start: StreamOffset, view: LogView) -> bool:
 
 
 def standing(start: StreamOffset, view: LogView, options: ReadOptions) -> Standing:
-    """Compares where a query stands with the log as it is.
+    """Compares a query's position with the present log.
 
     Raises:
         DataLossError: offsets that the query has yet to read are gone, and failOnDataLoss is on.
-        OptionError: a topic that is named and that the query has not read so far does not exist, and it is on.
+        OptionError: a named topic that the query has not read so far does not exist, and failOnDataLoss is on.
     """
     if options.fail_on_data_loss:
         require_topics([topic for topic in view.selected.missing if topic not in start.topic_ids], options.selection)
@@ -134,7 +135,7 @@ def standing(start: StreamOffset, view: LogView, options: ReadOptions) -> Standi
             begins[partition] = floor[partition]
     if losses and options.fail_on_data_loss:
         raise DataLossError(
-            f"{losses[0]}: start with a new checkpoint, or set failOnDataLoss to false to go on without it"
+            f"{losses[0]}: start with a new checkpoint, or set failOnDataLoss to false to continue without it"
         )
     for loss in losses:
         _log.warning("going on, since failOnDataLoss is false: %s", loss)
@@ -142,17 +143,17 @@ def standing(start: StreamOffset, view: LogView, options: ReadOptions) -> Standi
 
 
 def _still_there(start: StreamOffset, view: LogView, option: str) -> tuple[dict[Partition, int], list[str]]:
-    """The positions in partitions that are still the ones that the query has read, and what is not there any more."""
+    """Returns the positions in partitions that still exist as the query has read them, and descriptions of losses."""
     topic_ids = view.topic_ids()
     losses: list[str] = []
     for topic, topic_id in start.topic_ids.items():
         if topic not in topic_ids:
             losses.append(
-                f"topic {topic}, which the query has read so far, is not there any more, or not selected by option"
+                f"topic {topic}, which the query has read so far, no longer exists, or is not selected by option"
                 f" {option}"
             )
         elif topic_ids[topic] != topic_id:
-            losses.append(f"topic {topic}, which the query has read so far, was deleted and created anew")
+            losses.append(f"topic {topic}, which the query has read so far, was deleted and created again")
     same = {
         (topic, number): position
         for (topic, number), position in start.positions.items()

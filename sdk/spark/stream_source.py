@@ -1,8 +1,8 @@
-"""The streaming source: what Spark's micro-batch engine asks, and when.
+"""The streaming source: entry points of Spark's micro-batch engine.
 
-Spark keeps one reader in a Python process of the driver for as long as a query runs, and asks it where to begin, how
-far the next micro-batch goes, and what its tasks are. Tasks get a pickled copy, which only reads. Whatever must
-survive a restart is in the offsets, which Spark writes into the checkpoint before a batch is run.
+Spark keeps one reader in a Python process of the driver as long as a query runs, and asks it for the start, the end of
+the next micro-batch, and its tasks. Tasks get a pickled copy, which only reads. State that must survive a restart is in
+the offsets, which Spark writes into the checkpoint before a batch is run.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from quorumlog.sdk.spark.stream_offsets import StreamOffset, ranges_between
 from quorumlog.sdk.spark.stream_planning import LogView, Standing, initial_offset, seems_changed, standing
 from quorumlog.sdk.spark.tasks import tasks_of
 
-#: How long a query that has nothing to do waits at the leaders. Meanwhile it looks at no other source of the query,
-#: for no new partitions, and does not notice that a timer of its state is due.
+#: How long an idle query waits at the leaders. During that time it does not check other sources of the query or new
+#: partitions, and does not notice that a timer of its state is due.
 LONG_POLL_S = 1.0
-#: How often the records are counted that are too few for a micro-batch.
+#: Interval of counting records that are too few for a micro-batch.
 _COUNT_EVERY_S = 0.1
-#: How long a query that ends waits for its progress to be shown.
+#: How long an ending query waits until its progress is shown.
 _LAST_COMMIT_S = 5.0
 
 Json = dict[str, Any]
@@ -50,12 +50,12 @@ Json = dict[str, Any]
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A streaming read.
 
-    Making one never fails: Spark would report that it has no reader to stop, instead of what is wrong. Options and
+    The constructor never fails: Spark would report that it has no reader to stop, instead of the problem. Options and
     columns are checked by the first call.
 
     Arguments:
-        given: the options, as the user gave them.
-        columns: what to read of each record.
+        given: the user's options.
+        columns: columns to read of each record.
     """
 
     def __init__(self, given: Mapping[str, str], columns: StructType) -> None:
@@ -63,11 +63,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = columns
         self._mirror: GroupMirror | None = None
         self._initial: StreamOffset | None = None
-        #: Why a new query cannot begin.
+        #: Why a new query cannot start.
         self._refusal: QuorumlogError | None = None
         self._target: LogView | None = None
         self._seen: LogView | None = None
-        #: No micro-batch was run since the last look: the query waits for records.
+        #: No micro-batch has run since the last check: the query waits for records.
         self._idle = False
 
     @cached_property
@@ -84,16 +84,16 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- where to begin, how far to go ---------------------------------------------------------------------------
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Takes the ends once: the query reads up to there and no further."""
+        """Fixes the ends once: the query reads up to them and no further."""
         with plain_errors():
             self._target = LogView.of(self._catalog(newest=True), self._options.read)
 
     def initialOffset(self) -> Json:
-        """Where a new query begins; the same however often Spark asks.
+        """Returns the start of a new query; the same however often Spark asks.
 
-        A query whose first micro-batch is repeated after a restart is asked too, and has no use for the answer: its
-        end says where it begins. Options that do not fit the topics any more must not stop it, so what is wrong with
-        them is left to ``latestOffset``, which Spark asks next if the query is new.
+        Spark also asks a query whose first micro-batch is repeated after a restart, and does not use the answer: the
+        micro-batch's end contains its start. Options that no longer fit the topics must not stop it, so their errors
+        are left to ``latestOffset``, which Spark calls next if the query is new.
         """
         if self._initial is None:
             try:
@@ -104,7 +104,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What the options ask for; Spark hands it back to ``latestOffset``."""
+        """Returns the limit from the options; Spark passes it back to ``latestOffset``."""
         options = self._options
         if options.max_offsets is not None:
             return ReadMaxRows(options.max_offsets)
@@ -113,12 +113,12 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
-        """The end of the next micro-batch, or ``start`` where there is none."""
+        """Returns the end of the next micro-batch, or ``start`` without one."""
         with plain_errors():
             place = StreamOffset.from_json(start)
             if self._refusal is not None and place == self._initial:
                 raise self._refusal
-            # What came before is done. Spark commits it only with the next micro-batch, and the last one never.
+            # Earlier batches are done. Spark commits a batch only with the next micro-batch, and the last one never.
             self._show(place)
             end = self._advance(place, self._limits(limit))
         if end is None and self._target is not None and self._mirror is not None:
@@ -131,11 +131,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Spark knows single limits only: the other one of a pair comes from the options.
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_offsets
         least = limit.min_rows if isinstance(limit, ReadMinRows) else self._options.min_offsets
-        # A query that takes what is there and ends must not wait for more: it would wait in vain.
+        # A query that reads the present records and ends must not wait for more: it would wait in vain.
         return RateLimits(most, least if self._target is None else None)
 
     def _advance(self, start: StreamOffset, limits: RateLimits) -> StreamOffset | None:
-        """The end of a micro-batch; None where there is none, after waiting for one if the query has nothing to do."""
+        """Returns the end of a micro-batch, or None; an idle query waits for one."""
         may_wait = self._idle and self._target is None
         deadline_s = time.monotonic() + LONG_POLL_S
         self._idle = True
@@ -144,7 +144,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             waiting = sum(stand.backlog.values())
             now_s = time.monotonic()
             due_in_s = self._delay.due_in_s(waiting, limits.least, now_s)
-            # The micro-batch notes at once what was lost. Otherwise it would be told again at every look.
+            # The micro-batch records losses at once. Otherwise they would be reported again at every check.
             if due_in_s == 0 or stand.lost:
                 end = stand.after(limits.most)
                 if (end.positions, end.topic_ids) != (start.positions, start.topic_ids):
@@ -154,13 +154,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not may_wait or left_s <= 0:
                 return None
             if waiting:
-                # Too few so far. Whatever comes now is news, and seldom enough: they are counted now and then.
+                # Too few so far. Further records are rare enough to be counted at intervals.
                 time.sleep(min(left_s, due_in_s, _COUNT_EVERY_S))
             else:
                 self._wait(stand.view, left_s)
 
     def _stand(self, start: StreamOffset) -> Standing:
-        """Compares a place with the log as it is, or with Trigger.AvailableNow as it was."""
+        """Compares a position with the present log, or with Trigger.AvailableNow with the fixed one."""
         view = self._target
         if view is None:
             view = self._look_at_cluster(newest=False)
@@ -170,18 +170,18 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return standing(start, view, self._options.read)
 
     def _look_at_cluster(self, *, newest: bool) -> LogView:
-        """The cluster as it is now. A query that runs outlives nodes that do not answer for a while."""
+        """Returns the present cluster. A running query survives nodes that do not answer for some time."""
         patience = Patience()
         while True:
             try:
                 return LogView.of(self._catalog(newest=newest), self._options.read)
             except OptionError:
-                # A node that lags behind does not know yet of the partitions that a topic has gained.
+                # A node that lags behind does not know new partitions of a topic yet.
                 if newest:
                     raise
                 newest = True
             except QuorumlogError as error:
-                # A topic that went between two questions is judged by the next look.
+                # A topic that was deleted between two requests is judged by the next check.
                 patience.pause(lagging_is_retriable(error))
 
     def _wait(self, view: LogView, limit_s: float) -> None:
@@ -192,7 +192,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ClusterCatalog(self._options.read.bootstrap_servers, newest=newest)
 
     def reportLatestOffset(self) -> Json | None:
-        """The ends of the log as last seen, for the query's progress."""
+        """Returns the last known ends of the log, for the query's progress."""
         if self._seen is None:
             return None
         ends = {partition: bounds.high_watermark for partition, bounds in self._seen.bounds.items()}
@@ -201,23 +201,23 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- a micro-batch -------------------------------------------------------------------------------------------
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
-        """The tasks of the micro-batch from ``start`` to ``end``: the same ones when it is repeated."""
+        """Returns the tasks of the micro-batch from ``start`` to ``end``: the same ones when it is repeated."""
         self._idle = False
         with plain_errors():
             ranges = ranges_between(StreamOffset.from_json(start), StreamOffset.from_json(end))
             return [task_reading.LogTask(task) for task in tasks_of(ranges, self._options.read)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task, as Arrow batches of exactly the columns asked for."""
+        """Yields the rows of one task, as Arrow batches of exactly the requested columns."""
         return task_reading.read_task(self._options.read, self._columns, partition)
 
     def commit(self, end: Json) -> None:
-        """Spark will not ask for anything before ``end`` again."""
+        """Notes that Spark will not ask for anything before ``end`` again."""
         self._idle = False
         self._show(StreamOffset.from_json(end))
 
     def _show(self, place: StreamOffset) -> None:
-        """Lets the consumer group see how far the query is, if there is one."""
+        """Shows the query's progress in the consumer group, if there is one."""
         group_id = self._options.group_id
         if group_id is None or place.initial:
             return

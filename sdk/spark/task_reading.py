@@ -1,4 +1,4 @@
-"""What a Spark task of this source is, and how it reads."""
+"""Tasks of the source, and how they read."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class LogTask(InputPartition):
 
 
 def read_task(options: ReadOptions, columns: StructType, task: InputPartition) -> Iterator[pa.RecordBatch]:
-    """The rows of a task, as Arrow batches of exactly the columns asked for.
+    """Yields the rows of a task, as Arrow batches of exactly the requested columns.
 
     Raises:
         DataLossError: offsets are missing, and failOnDataLoss is on.
-        UnreadableBatchError: a batch cannot be read, and onCorrupt is raise.
+        UnreadableBatchError: a batch cannot be decoded, and onCorrupt is raise.
         QuorumlogError: no progress for half a minute, or a damaged batch.
     """
     if not isinstance(task, LogTask):
-        # Spark makes up a partition of its own where there is nothing to read.
+        # Spark creates a partition of its own if there is nothing to read.
         return
     schema = to_arrow_schema(columns, timezone="UTC")
     with plain_errors():

@@ -1,4 +1,4 @@
-"""How ranges become Spark tasks: large ones are cut, small ones share a task, and nothing is read twice or left out."""
+"""Converts ranges to Spark tasks: large ones are cut, small ones share a task; every offset is read exactly once."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from quorumlog.sdk.spark.errors import OptionError
 from quorumlog.sdk.spark.options import MAX_TASKS, ReadOptions
 from quorumlog.sdk.spark.planning import OffsetRange
 
-#: A task costs Spark about 35 ms, in which it could read some ten thousand small records: fewer are not worth one.
+#: A task costs Spark about 35 ms, in which it could read some ten thousand small records: fewer do not justify a task.
 SHARED_RECORDS = 10_000
 
 
 def tasks_of(ranges: Iterable[OffsetRange], options: ReadOptions) -> list[tuple[OffsetRange, ...]]:
-    """What each Spark task of a query reads. Deterministic: the same ranges give the same tasks.
+    """Returns the ranges of each Spark task of a query. Deterministic: the same ranges give the same tasks.
 
-    With ``minPartitions`` no task reads more than one range: who asks for many tasks gets them.
+    With ``minPartitions`` no task reads more than one range, so that the user gets as many tasks as requested.
     """
     pieces = split(ranges, options.min_partitions, options.max_records_per_partition)
     if options.min_partitions is not None:
@@ -25,12 +25,12 @@ def tasks_of(ranges: Iterable[OffsetRange], options: ReadOptions) -> list[tuple[
 
 
 def split(ranges: Iterable[OffsetRange], minimum: int | None, max_records: int | None) -> list[OffsetRange]:
-    """Cuts ranges until none holds more than ``max_records`` and there are at least ``minimum``, records permitting.
+    """Cuts ranges until none has more than ``max_records`` and there are at least ``minimum``, records permitting.
 
-    Shares of ``minimum`` go by size, as in Spark's Kafka source.
+    Shares of ``minimum`` are proportional to size, as in Spark's Kafka source.
 
     Raises:
-        OptionError: ``max_records`` makes too many of them.
+        OptionError: ``max_records`` results in too many tasks.
     """
     pieces = list(ranges)
     if max_records is not None:
@@ -58,7 +58,7 @@ def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
 
 
 def gather(ranges: Sequence[OffsetRange], max_records: int) -> list[tuple[OffsetRange, ...]]:
-    """Puts neighbouring ranges into one task as long as they hold no more than ``max_records`` together."""
+    """Combines neighbouring ranges into one task as long as they have no more than ``max_records`` together."""
     tasks: list[list[OffsetRange]] = []
     records = max_records
     for piece in ranges:

@@ -1,12 +1,12 @@
-"""One run of a piece of work that may be repeated: under which name it writes, and what all its runs go by.
+"""One run of a piece of work that may be repeated: its producer name, and the parameters common to all its runs.
 
-The name and the epoch are a named producer's (docs/guarantees.md). The first run that claims the epoch leaves a note
-with it. Every later run goes by that note instead of what it sees itself: a topic may have gained partitions since.
+The name and the epoch are a named producer's (docs/guarantees.md). The first run that claims the epoch stores a note
+with it. Every later run uses that note instead of what it sees itself: a topic may have gained partitions since.
 
-A run may have fewer tasks than one before it, of which a task may still be at work. So a run that is repeated ends in
-this order: it closes the work, it looks which names have been claimed, and it takes away those that it has no task of.
-A task claims its name, and then looks whether the work is closed. So it is either found and loses its name, or it sees
-that nothing is to be added any more.
+A run may have fewer tasks than one before it, of which a task may still be running. So a repeated run ends in this
+order: it closes the work, looks up which names have been claimed, and takes away those that it has no task for. A task
+claims its name, and then checks whether the work is closed. So it is either found and loses its name, or it sees that
+nothing may be added.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from quorumlog.v1 import data_plane_pb2 as pb
 _Response = TypeVar("_Response", pb.InitProducerIdResponse, admin_pb2.ListProducersResponse)
 _Answer = TypeVar("_Answer")
 
-#: Bytes of a note that a cluster keeps.
+#: A cluster's limit of a note.
 _MAX_NOTE_BYTES = 1024
 _TIMEOUT_S = 10.0
-#: What the names of tasks have behind that of their work, and those that keep what is known of a claim taken away.
+#: Suffixes of the names of tasks after that of their work, and of names that store a claim that was taken away.
 _TASK = re.compile(r"(?P<task>0|[1-9][0-9]*)(-(?P<taken>[0-9]+)-taken)?")
-#: Names in one request to delete them.
+#: Limit of names in one deletion request.
 _DELETED_AT_ONCE = 1_000
-#: Where ends are too many to be kept exactly they are rounded down, to multiples of 2 to the power of one of these: a
-#: later run reads a little more than it must, instead of whole logs.
+#: Ends that are too many to be stored exactly are rounded down, to multiples of 2 to the power of one of these: a later
+#: run reads slightly more than necessary, instead of whole logs.
 _ROUNDINGS = (0, 10, 14, 18, 22, 26, 30)
 
 
 class Name(NamedTuple):
-    """Whose work it is, and which piece.
+    """Identifies a task of a piece of work.
 
     Attributes:
         work: a streaming query, or a batch job.
-        epoch: the micro-batch's number; of a batch job what the user gives, or 0.
+        epoch: the micro-batch's number; of a batch job the user's number, or 0.
         task: the Spark partition's number.
     """
 
@@ -55,24 +55,24 @@ class Name(NamedTuple):
 
     @property
     def producer(self) -> str:
-        """The named identity."""
+        """The producer name."""
         return f"{self.work}-{self.task}"
 
     @property
     def turn(self) -> int:
-        """Another one for each task and each micro-batch, so that all partitions have their turn."""
+        """A number that differs between tasks and micro-batches, so that all partitions have their turn."""
         return zlib.crc32(self.work.encode()) + self.epoch + self.task
 
 
 class Note(NamedTuple):
-    """What the first run saw.
+    """The state that the first run saw.
 
     Attributes:
-        timestamp_ms: of records that have none of their own.
+        timestamp_ms: of records without a timestamp of their own.
         partition_counts: by topic.
-        ends: from where on each partition may have what runs wrote; empty where there were too many to keep.
-        ids: by topic, a checksum of its id; empty where there were too many to keep.
-        nonce: drawn by the first run: another run has another.
+        ends: first offset in each partition that may be a run's record; empty if there were too many to store.
+        ids: by topic, a checksum of its id; empty if there were too many to store.
+        nonce: random number of the first run: each run has another.
     """
 
     timestamp_ms: int
@@ -82,7 +82,7 @@ class Note(NamedTuple):
     nonce: str
 
     def to_bytes(self, topics: list[str]) -> bytes:
-        """As it is kept; ``topics`` are known to whoever reads it.
+        """Returns the stored form; the reader knows ``topics``.
 
         Raises:
             DeliveryError: too many topics.
@@ -105,7 +105,7 @@ class Note(NamedTuple):
 
     @classmethod
     def from_bytes(cls, kept: bytes, topics: list[str]) -> Note:
-        """What ``to_bytes`` gave.
+        """Parses the result of ``to_bytes``.
 
         Raises:
             DeliveryError: the first run wrote to other topics.
@@ -114,7 +114,7 @@ class Note(NamedTuple):
         if parsed["h"] != _fingerprint(topics):
             raise DeliveryError(
                 "an earlier run of this batch wrote to other topics than this one would: option topic is another one,"
-                " or the query does not give the same rows each time. This task has added nothing. Start it anew with"
+                " or the query does not give the same rows each time. This task has added nothing. Start it again with"
                 " another checkpoint, or another transactionId"
             )
         ends = {
@@ -126,7 +126,8 @@ class Note(NamedTuple):
         return cls(parsed["t"], dict(zip(topics, parsed["p"], strict=True)), ends, ids, parsed["n"])
 
     def seen_with(self, shapes: Mapping[str, TopicShape]) -> Note:
-        """What of it holds for the topics as they are now: one that was deleted and created anew has nothing of it."""
+        """Returns the part that applies to the present topics: nothing for a topic that was deleted and created
+        again."""
         anew = {topic for topic, checksum in self.ids.items() if checksum != zlib.crc32(shapes[topic].topic_id)}
         return self._replace(
             partition_counts={topic: count for topic, count in self.partition_counts.items() if topic not in anew},
@@ -142,16 +143,16 @@ def _parsed(kept: bytes) -> dict[str, Any]:
     try:
         parsed: dict[str, Any] = json.loads(kept)
     except ValueError:
-        return {}  # Not a note of ours, or one from a node that does not tell notes.
+        return {}  # Not one of our notes, or from a node that does not return notes.
     return parsed
 
 
 def says_all(kept: bytes, topic_ids: Iterable[bytes]) -> bool:
-    """Whether all topics that a note names are among some, so that none of them was deleted and created anew.
+    """True if all topics in a note are among the given ones, so that none of them was deleted and created again.
 
     Arguments:
-        kept: what ``Note.to_bytes`` gave.
-        topic_ids: of topics as they are now.
+        kept: the result of ``Note.to_bytes``.
+        topic_ids: of present topics.
     """
     return {zlib.crc32(topic_id) for topic_id in topic_ids}.issuperset(_parsed(kept).get("i", ()))
 
@@ -159,16 +160,16 @@ def says_all(kept: bytes, topic_ids: Iterable[bytes]) -> bool:
 def first_ends(
     kept: bytes, shapes: Mapping[str, TopicShape], topic_ids: Collection[bytes]
 ) -> dict[TargetPartition, int]:
-    """From where on each partition may have what the runs wrote that go by a note.
+    """Returns the first offset in each partition that may be a record of runs with a note.
 
     Arguments:
-        kept: what ``Note.to_bytes`` gave, of a task that may have written to other topics.
-        shapes: the topics to look at, as they are now.
+        kept: the result of ``Note.to_bytes``, of a task that may have written to other topics.
+        shapes: the present topics to search.
         topic_ids: of all topics that the note may name.
 
     Returns:
-        nothing of the topics that it certainly did not write to, 0 where the note does not say. If a topic that it
-        names is gone, any other may have taken its place, and what a later run wrote there.
+        nothing for topics that it certainly did not write to, 0 if the note has no offset. If a topic that it names was
+        deleted, any other topic may have replaced it, with records of a later run.
     """
     parsed, is_sure = _parsed(kept), says_all(kept, topic_ids)
     found: dict[TargetPartition, int] = {}
@@ -185,12 +186,12 @@ def first_ends(
 
 
 class WorkRun(NamedTuple):
-    """A run of a whole piece of work, all tasks of it.
+    """A run of a whole piece of work, with all its tasks.
 
     Attributes:
-        is_first: whether no other run has begun it before.
-        timestamp_ms: when the first run began: all its tasks, and those of later runs, give it to records that have no
-            timestamp of their own.
+        is_first: True if no other run has begun it before.
+        timestamp_ms: start of the first run: all its tasks, and those of later runs, use it for records without a
+            timestamp.
     """
 
     is_first: bool
@@ -198,12 +199,12 @@ class WorkRun(NamedTuple):
 
 
 class WorkEnd(NamedTuple):
-    """How far the end of a piece of work has come.
+    """State of the end of a piece of work.
 
     Attributes:
-        is_closed: all tasks of a repeated run were done: each row is in the log, or set aside because its like is. No
-            task has anything to add.
-        is_complete: what was set aside is in the log, too.
+        is_closed: all tasks of a repeated run were done: each row is in the log, or set aside because an equal one is.
+            No task has anything to add.
+        is_complete: rows set aside are in the log, too.
     """
 
     is_closed: bool
@@ -211,12 +212,12 @@ class WorkEnd(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What the cluster knows of one task's name, claimed for some epoch.
+    """A claim of one task's name for some epoch, as the cluster has it.
 
     Attributes:
-        producer_id: what the log knows the name by, or knew it by until it was taken away.
-        note: what all runs of the task go by, as it is kept.
-        is_taken: whether the name was taken away: nobody has this claim any more.
+        producer_id: id of the name, or its former id if the name was taken away.
+        note: the stored note of all runs of the task.
+        is_taken: True if the name was taken away: no task has this claim.
     """
 
     task: int
@@ -229,9 +230,9 @@ class WriteRun(NamedTuple):
     """A run that may write.
 
     Attributes:
-        producer_id: what the log knows the name by.
-        note: what all runs go by.
-        is_repeated: whether an earlier run may have written something.
+        producer_id: id of the name.
+        note: of all runs.
+        is_repeated: True if an earlier run may have written records.
     """
 
     producer_id: int
@@ -244,12 +245,12 @@ def begin_work(nodes: Nodes, name: Name, run: str, now_ms: int) -> WorkRun:
 
     Arguments:
         name: of any task of it.
-        run: drawn once for all tasks of this run: another run has another.
+        run: random, the same for all tasks of this run: each run has another.
         now_ms: milliseconds since the epoch.
 
     Raises:
         InvalidProducerEpochError: a later piece of the same work has begun: another instance of the query runs.
-        QuorumlogError: nobody answers.
+        QuorumlogError: no node answers.
     """
     own = json.dumps({"n": run, "t": now_ms}, separators=(",", ":")).encode()
     response = _ask(nodes, pb.InitProducerIdRequest(name=f"{name.work}-begun", epoch=name.epoch, note=own))
@@ -267,7 +268,7 @@ def begin(nodes: Nodes, name: Name, topics: list[str], note: Note) -> WriteRun:
     Raises:
         DeliveryError: an earlier run wrote to other topics.
         InvalidProducerEpochError: a later piece of the same work has begun: another instance of the query runs.
-        QuorumlogError: nobody answers.
+        QuorumlogError: no node answers.
     """
     own = note.to_bytes(topics)
     response = _ask(nodes, pb.InitProducerIdRequest(name=name.producer, epoch=name.epoch, note=own))
@@ -277,22 +278,22 @@ def begin(nodes: Nodes, name: Name, topics: list[str], note: Note) -> WriteRun:
 
 
 def pin(nodes: Nodes, name: str, value: str) -> str:
-    """Keeps a value under a name for good.
+    """Stores a value under a name permanently.
 
     Returns:
-        The one that was kept first.
+        The value that was stored first.
 
     Raises:
-        QuorumlogError: nobody answers.
+        QuorumlogError: no node answers.
     """
     return _ask(nodes, pb.InitProducerIdRequest(name=name, epoch=0, note=value.encode())).note.decode() or value
 
 
 def end_of(nodes: Nodes, work: str, epoch: int) -> WorkEnd:
-    """How far a run has come with the end of a piece of work, never older than the call.
+    """Returns the state of the end of a piece of work, never older than the call.
 
     Raises:
-        QuorumlogError: nobody answers.
+        QuorumlogError: no node answers.
     """
     closed, complete = _closed(work), _complete(work)
     page = _listed(nodes, admin_pb2.ListProducersRequest(names=[closed, complete]))
@@ -305,20 +306,19 @@ def close(nodes: Nodes, work: str, epoch: int) -> None:
 
     Raises:
         InvalidProducerEpochError: a later piece of the same work is over: another instance of the query runs.
-        QuorumlogError: nobody answers.
+        QuorumlogError: no node answers.
     """
     _ask(nodes, pb.InitProducerIdRequest(name=_closed(work), epoch=epoch))
 
 
 def take_names(nodes: Nodes, work: str, epoch: int, claims: Sequence[Claim]) -> None:
-    """Takes the names of tasks away: whoever has them writes nothing more where the leader has heard of that.
+    """Takes the names of tasks away: their holders cannot write once the leader has received the change.
 
-    What they have written is found by ``claims_of`` until ``forget``, also by a run that comes after this one has
-    broken off.
+    ``claims_of`` finds their records until ``forget``, also in a run that follows after this one was interrupted.
 
     Raises:
         ProducerNameInUseError: a later piece of the same work has begun: another instance of the query runs.
-        QuorumlogError: nobody answers.
+        QuorumlogError: no node answers.
     """
     for claim in claims:
         _ask(nodes, pb.InitProducerIdRequest(name=_taken(work, claim), epoch=epoch, note=claim.note))
@@ -330,10 +330,10 @@ def take_names(nodes: Nodes, work: str, epoch: int, claims: Sequence[Claim]) -> 
 
 
 def forget(nodes: Nodes, work: str, epoch: int) -> None:
-    """Forgets whose names were taken away, when a piece of work is complete.
+    """Deletes the records of names that were taken away, when a piece of work is complete.
 
     Raises:
-        QuorumlogError: nobody answers.
+        QuorumlogError: no node answers.
     """
     taken = [_taken(work, claim) for claim in claims_of(nodes, work, epoch) if claim.is_taken]
     for first in range(0, len(taken), _DELETED_AT_ONCE):
@@ -341,16 +341,16 @@ def forget(nodes: Nodes, work: str, epoch: int) -> None:
 
 
 def complete(nodes: Nodes, work: str, epoch: int, tasks: int, records: int) -> None:
-    """Notes that a run has come to the end of a piece of work.
+    """Notes that a run has completed a piece of work.
 
     Arguments:
-        tasks: that it had.
-        records: that it had written, or found written.
+        tasks: number of its tasks.
+        records: number of records that it has written, or found written.
 
     Raises:
-        DeliveryError: another run has come to another end.
+        DeliveryError: another run has completed it with other numbers.
         InvalidProducerEpochError: a later piece of the same work is over: another instance of the query runs.
-        QuorumlogError: nobody answers.
+        QuorumlogError: no node answers.
     """
     own = json.dumps({"tasks": tasks, "records": records}, separators=(",", ":")).encode()
     kept = _ask(nodes, pb.InitProducerIdRequest(name=_complete(work), epoch=epoch, note=own)).note
@@ -363,17 +363,17 @@ def complete(nodes: Nodes, work: str, epoch: int, tasks: int, records: int) -> N
 
 
 def claims_of(nodes: Nodes, work: str, epoch: int) -> list[Claim]:
-    """The tasks, of any run, that have begun a piece of work.
+    """Returns the tasks, of any run, that have begun a piece of work.
 
     Raises:
-        QuorumlogError: nobody answers.
+        QuorumlogError: no node answers.
     """
     prefix, found, after = f"{work}-", list[Claim](), ""
     while True:
         request = admin_pb2.ListProducersRequest(prefix=prefix, after=after, notes=True)
         page = _listed(nodes, request)
         for each in page.producers:
-            # Not the names of other works that begin as this one does, nor those of all its tasks.
+            # Not the names of other works with this prefix, nor those of the whole work.
             task = _TASK.fullmatch(each.name.removeprefix(prefix))
             if each.producer_epoch == epoch and task is not None:
                 taken = task["taken"]
@@ -395,10 +395,10 @@ def _listed(nodes: Nodes, request: admin_pb2.ListProducersRequest) -> admin_pb2.
 
 
 def _delete(nodes: Nodes, names: Sequence[str], claims: Sequence[admin_pb2.ProducerClaim]) -> None:
-    """Deletes names until none is there any more.
+    """Deletes names until none exists.
 
     Arguments:
-        claims: those that are meant; none: whoever has the names.
+        claims: those to delete; empty: any claim of the names.
     """
     request = admin_pb2.DeleteProducersRequest(names=names, claims=claims, timeout_ms=int(_TIMEOUT_S * 1000))
 
@@ -413,17 +413,17 @@ def _delete(nodes: Nodes, names: Sequence[str], claims: Sequence[admin_pb2.Produ
 
 
 def _closed(work: str) -> str:
-    """The name that is claimed when a piece of work is closed. No task has it."""
+    """Returns the name that is claimed when a piece of work is closed. No task has it."""
     return f"{work}-closed"
 
 
 def _complete(work: str) -> str:
-    """The name that is claimed when all tasks of a piece of work are done. No task has it."""
+    """Returns the name that is claimed when all tasks of a piece of work are done. No task has it."""
     return f"{work}-all"
 
 
 def _taken(work: str, claim: Claim) -> str:
-    """The name that keeps what is known of a claim that was taken away."""
+    """Returns the name that stores a claim that was taken away."""
     return f"{work}-{claim.task}-{claim.producer_id}-taken"
 
 
@@ -443,7 +443,7 @@ def _ask(nodes: Nodes, request: pb.InitProducerIdRequest) -> pb.InitProducerIdRe
 
 
 def _answered(nodes: Nodes, ask: Callable[[str], _Response]) -> _Response:
-    """What the nodes answer in the end, other than that they cannot at the moment."""
+    """Returns the nodes' final answer, after retries of temporary failures."""
 
     def ask_for_more(address: str) -> _Response:
         response = ask(address)

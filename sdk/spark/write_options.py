@@ -1,4 +1,4 @@
-"""The options of a write, checked: names and meanings are those of Spark's Kafka sink."""
+"""Validated options of writes, with the names and meanings of Spark's Kafka sink."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from quorumlog.sdk.spark.errors import OptionError
 from quorumlog.sdk.spark.option_values import GivenOptions
 
 _CODECS = ("none", "lz4", "zstd")
-#: With the number of a task behind it, it is the name of a producer.
+#: With a task number appended, it is the name of a producer.
 _MAX_TRANSACTION_ID = 200
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """A write, as the user asked for it.
+    """Options of a write.
 
     Attributes:
-        topic: that all rows go to; None where a column says.
-        transaction_id: makes a batch query that is run again add nothing; None without that.
+        topic: of all rows; None if a column names it.
+        transaction_id: prevents a repeated batch query from adding rows again; None without that.
         compression: none, lz4 or zstd.
-        transaction_epoch: which of the jobs that go by the same ``transaction_id``, one after the other.
+        transaction_epoch: number of the job among successive jobs with the same ``transaction_id``.
     """
 
     bootstrap_servers: str
@@ -32,10 +32,10 @@ class WriteOptions:
 
 
 def parse_write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
-    """Checks a writer's options and gives them types.
+    """Validates and parses a writer's options.
 
     Raises:
-        OptionError: an option is missing, unknown, malformed, or is for something else.
+        OptionError: an option is missing, unknown, malformed, or does not apply to this kind of write.
     """
     given = GivenOptions(options)
     if streaming:
@@ -49,10 +49,10 @@ def parse_write_options(options: Mapping[str, str], *, streaming: bool) -> Write
     if "transactionId" in given and not (
         1 <= len(transaction_id) <= _MAX_TRANSACTION_ID and transaction_id.isprintable()
     ):
-        raise OptionError(f"option transactionId has to have 1 to {_MAX_TRANSACTION_ID} printable characters")
+        raise OptionError(f"option transactionId must have 1 to {_MAX_TRANSACTION_ID} printable characters")
     transaction_epoch = given.number("transactionEpoch", least=0)
     if transaction_epoch is not None and not transaction_id:
-        raise OptionError("option transactionEpoch is the number of a job under a transactionId: give that as well")
+        raise OptionError("option transactionEpoch is the number of a job under a transactionId: give that too")
     compression = given.text("compression", "none").strip().lower()
     if compression not in _CODECS:
         raise OptionError(f"option compression is {given.text('compression')!r}: choose one of {', '.join(_CODECS)}")

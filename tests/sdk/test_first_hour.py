@@ -179,7 +179,7 @@ async def test_a_reset_is_in_the_log(cluster: ScriptedCluster, caplog: pytest.Lo
         async with asyncio.timeout(30):
             assert (await anext(aiter(consumer))).offset == 0
     assert "offset 99 of t-0 is out of range: the log has 0 to 0, and 1 comes next" in caplog.text
-    assert "reading goes on at the earliest" in caplog.text
+    assert "reading continues at the earliest" in caplog.text
 
 
 async def test_a_new_leader_is_in_the_log(three_nodes: ScriptedCluster, caplog: pytest.LogCaptureFixture) -> None:

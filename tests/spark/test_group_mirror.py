@@ -108,4 +108,6 @@ def test_a_group_of_consumers_is_left_alone_also_once_they_pause(
     mirror.show(place(p0=4))
     assert mirror.flush(60)
     assert (coordinator.asked, coordinator.committed) == (1, [])
-    assert "group g has members; this run tries no more: give option groupId a name of its own" in caplog.text
+    assert (
+        "group g has members; this run makes no further attempt: set option groupId to a name of its own" in caplog.text
+    )

@@ -166,10 +166,10 @@ def test_a_topic_created_anew_is_not_mistaken_for_the_one_planned(node: StandIn)
     wanted = OffsetRange("t", node.topic_ids["t"], 0, 0, 1)
     (log,) = node.create("t")
     log.append([b"new"])
-    with pytest.raises(DataLossError, match=r"topic t was deleted and created anew .* offsets \[0, 1\)"):
+    with pytest.raises(DataLossError, match=r"topic t was deleted and created again .* offsets \[0, 1\)"):
         list(stored_rows(node.address, wanted, True))
     del node.topic_ids["t"]
-    with pytest.raises(DataLossError, match="topic t does not exist any more"):
+    with pytest.raises(DataLossError, match="topic t does not exist"):
         list(stored_rows(node.address, wanted, True))
     assert list(stored_rows(node.address, wanted, False)) == []
 
@@ -257,7 +257,7 @@ def test_leaders_that_do_not_hear_are_told_in_the_end(node: StandIn, monkeypatch
     node.hears_controller = False
     impatient = nodes.Patience
     monkeypatch.setattr(nodes, "Patience", lambda: impatient(1.0))
-    with pytest.raises(QuorumlogError, match="has not heard of the newest claims of names: node 1"):
+    with pytest.raises(QuorumlogError, match="has not received the newest claims of names: node 1"):
         nodes.nodes_at(node.address).wait_until_heard(["t"])
 
 

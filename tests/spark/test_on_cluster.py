@@ -135,7 +135,7 @@ def test_a_pipeline_goes_on_where_a_worker_has_taken_its_state_along_and_where_i
     standalone.start_worker(1)
     with Submitted(standalone, line, tmp_path / "second-log") as totals:
         said = totals.finish()
-    assert "window_totals: goes on at the checkpoint" in said and "window_totals: done, " in said
+    assert "window_totals: continues from the checkpoint" in said and "window_totals: done, " in said
     cluster.start(node)
     cluster.wait_ready()
     expected = closed(windows(contents(cluster, "orders")))

@@ -187,7 +187,7 @@ def test_totals_of_windows_that_change_are_written_once_over_a_crash(
     assert "micro-batch 0:" in said and crashes == [1], said
     with NodeDown(cluster, "updates"):
         summary = totals.finish_here(capsys)
-    assert "goes on at the checkpoint" in (tmp_path / "log").read_text()
+    assert "continues from the checkpoint" in (tmp_path / "log").read_text()
     assert summary.startswith("window_totals: done, ") and '"orders"' in summary
 
     expected, written = windows(contents(cluster, "orders")), totals_by_window(contents(cluster, "updates"))
@@ -492,7 +492,7 @@ def test_a_jvm_that_has_ended_is_told(capsys: pytest.CaptureFixture[str]) -> Non
         raise ConnectionRefusedError(111, "Connection refused")
 
     assert job.run("archive", refused) == job.FAILURE
-    assert capsys.readouterr().err.startswith("archive: Spark's JVM has ended under it")
+    assert capsys.readouterr().err.startswith("archive: Spark's JVM has exited")
 
 
 def test_the_cause_is_told_of_all_that_spark_says() -> None:

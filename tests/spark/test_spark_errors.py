@@ -302,7 +302,7 @@ def test_a_pipeline_without_pyspark_says_how_to_get_it(
 
 @pytest.mark.parametrize(
     ("java", "words"),
-    [(None, "there is none in JAVA_HOME or PATH"), ("11.0.2", r"JAVA_HOME has .*java-home \(Java 11\)")],
+    [(None, "neither JAVA_HOME nor PATH has one"), ("11.0.2", r"JAVA_HOME has .*java-home \(Java 11\)")],
 )
 def test_a_pipeline_without_a_java_that_serves_says_how_to_get_one(
     log: Log, java: str | None, words: str, tmp_path: Path, bare: Callable[..., dict[str, str]]

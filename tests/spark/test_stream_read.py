@@ -245,7 +245,7 @@ def test_data_that_is_gone_stops_a_query_or_is_passed_over(stream: Stream, writt
     assert query.places[20:] == [("kept", 0, offset) for offset in range(15, 20)]
     written.admin.delete_topics(["gone"])
     message = refusal(query)
-    assert "topic gone, which the query has read so far, is not there any more" in message
+    assert "topic gone, which the query has read so far, no longer exists" in message
     query.drain(failOnDataLoss="false")
     written.create("gone")
     written.write("gone", [3])
@@ -254,7 +254,7 @@ def test_data_that_is_gone_stops_a_query_or_is_passed_over(stream: Stream, writt
     written.admin.delete_topics(["gone"])
     written.create("gone")
     written.write("gone", [20])
-    assert "topic gone, which the query has read so far, was deleted and created anew" in refusal(query)
+    assert "topic gone, which the query has read so far, was deleted and created again" in refusal(query)
     query.drain(failOnDataLoss="false")
     assert query.places[28:] == [("gone", 0, offset) for offset in range(20)]
 

@@ -202,7 +202,7 @@ def test_jobs_under_one_transaction_id_go_by_their_epochs(spark: SparkSession, q
         (["'v' AS value", "'t' AS topic"], {"topic": "t"}, "option topic ('t') and a column 'topic' are given"),
         (["'v' AS value"], {"topic": "t", "compression": "gzip"}, "option compression is 'gzip'"),
         (["'v' AS value"], {"topic": "t", "subscribe": "t"}, "option subscribe ('t') is for a read"),
-        (["'v' AS value"], {"topic": "t", "transactionEpoch": "1"}, "under a transactionId: give that as well"),
+        (["'v' AS value"], {"topic": "t", "transactionEpoch": "1"}, "under a transactionId: give that too"),
         (["'v' AS value"], {"topic": "t", "transactionEpoch": "x", "transactionId": "i"}, "a number from 0"),
     ],
 )

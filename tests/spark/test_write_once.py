@@ -281,7 +281,7 @@ def test_a_task_that_was_given_up_adds_nothing_after_a_run_with_fewer_tasks(
         whole_run(options, who, values, 2, "second run")
         yield batch(mine[5:])
 
-    with pytest.raises(DeliveryError, match="was deleted: nothing more is taken of who claimed it before"):
+    with pytest.raises(DeliveryError, match="was deleted: its earlier holders can no longer write"):
         sink.write_once(options, who._replace(task=5), given_up(), "first run")
     assert written(options) == Counter(values)
     whole_run(options, who, values, 2, "third run")
@@ -302,7 +302,7 @@ def test_a_task_that_was_given_up_before_its_first_batch_writes_nothing(
         return write_first(to, task, *rest)
 
     monkeypatch.setattr(sink, "_write_first", stopped)
-    with pytest.raises(DeliveryError, match="was deleted: nothing more is taken of who claimed it before"):
+    with pytest.raises(DeliveryError, match="was deleted: its earlier holders can no longer write"):
         sink.write_once(options, who._replace(task=5), [batch(values[5::6])], "first run")
     assert begun
     assert written(options) == Counter(values)

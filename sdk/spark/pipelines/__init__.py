@@ -4,10 +4,10 @@
 - ``archive``: topics into Parquet files by date.
 - ``backfill``: Parquet files into a topic.
 
-What they share:
+Shared modules:
 
 - ``job``: options, a session, progress line by line, and one line for an error.
-- ``checkpoints``: whose a checkpoint is, because Spark continues from any that fits its plan.
+- ``checkpoints``: binds a checkpoint to its query, because Spark continues from any that fits its plan.
 - ``files``: files as Spark's JVM sees them, on any file system; ``parquet_input``: Parquet files read as a whole.
 
 May import: as all of `spark`.

@@ -44,7 +44,7 @@ def _run(given: argparse.Namespace) -> str:
     options = job.stream_options(given, includeHeaders="true")
     job.require_sources(given)
     spark = job.session(NAME, given)
-    # Spark's own default is a type without a time zone, which other readers take for local time.
+    # Spark's default is a type without a time zone, which other readers interpret as local time.
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     refuse_taken_directory(spark, given.into, given.checkpoint)
     is_new = checkpoints.claim(spark, given.checkpoint, NAME, {"--into": files.absolute(spark, given.into)})
@@ -55,23 +55,24 @@ def _run(given: argparse.Namespace) -> str:
 
 
 def refuse_taken_directory(spark: SparkSession, into: str, checkpoint: str) -> None:
-    """Spark numbers micro-batches by the checkpoint, and takes a number that the directory knows already for done.
+    """Refuses a directory of another checkpoint: Spark skips micro-batch numbers that the directory already has.
 
     Raises:
-        OptionError: a new checkpoint is to write where another has written: its first micro-batches would be lost.
+        OptionError: a new checkpoint would write to another one's directory, and its first micro-batches would be lost.
     """
     if files.exists(spark, into, "_spark_metadata") and not files.exists(spark, checkpoint, "metadata"):
         raise OptionError(f"{into} was written with another checkpoint, {checkpoint} is new: give it a new directory")
 
 
 def refuse_lost_directory(spark: SparkSession, into: str, checkpoint: str) -> None:
-    """Spark would go on after the last micro-batch, and nobody would miss those before it.
+    """Refuses a checkpoint whose files are gone: Spark would continue after the last micro-batch, without those before
+    it.
 
     Raises:
-        OptionError: the files of a query that has done something are gone.
+        OptionError: the files of a query with results are gone.
     """
     if checkpoints.has_results(spark, checkpoint) and not files.exists(spark, into, "_spark_metadata"):
-        raise OptionError(f"{into} has lost what {checkpoint} has written there: start anew with another checkpoint")
+        raise OptionError(f"{into} has lost what {checkpoint} has written there: start again with another checkpoint")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 NAME = "backfill"
-#: Columns of a record and the expressions that make them, where the files have such a column.
+#: Columns of a record and the expressions for them, if the files have such a column.
 _MAPPED = ("key", "value", "timestamp", "headers")
 _ORDER = ("topic", "partition", "offset")
 _POLL_S = 0.5
@@ -78,11 +78,12 @@ def _run(given: argparse.Namespace) -> str:
 
 
 def pin_tasks(given: argparse.Namespace) -> None:
-    """Rows are compared with those of an earlier run task by task: one that is new would write what another has.
+    """Pins the number of tasks: rows are compared with those of an earlier run task by task, so a new task would write
+    duplicates.
 
     Raises:
-        OptionError: earlier runs under the same id were divided otherwise.
-        QuorumlogError: nobody answers.
+        OptionError: earlier runs under the same id had another number of tasks.
+        QuorumlogError: no node answers.
     """
     nodes = nodes_at(job.cluster(given))
     pinned = runs.pin(nodes, f"{given.transaction_id}-tasks", str(given.tasks))
@@ -96,12 +97,12 @@ def _rows(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
 
 
 def in_order(rows: DataFrame, given: argparse.Namespace) -> DataFrame:
-    """The plan: records in tasks that do not depend on how the files are cut, in order within each.
+    """Returns the plan: records in tasks that do not depend on the division of the files, in order within each.
 
-    All of a key are in one task, and so are, with ``--keep-partitions``, all of a partition.
+    All records of a key are in one task, and so are, with ``--keep-partitions``, all of a partition.
 
     Raises:
-        OptionError: the files lack a column that is asked for, or have none for the value.
+        OptionError: the files lack a requested column, or a column for the value.
     """
     from pyspark.sql import functions as f
 
@@ -119,7 +120,7 @@ def in_order(rows: DataFrame, given: argparse.Namespace) -> DataFrame:
         together = (
             f.when(chosen["key"].isNotNull(), f.xxhash64(chosen["key"])).otherwise(rest) if "key" in chosen else rest
         )
-    # Columns of the record may have the names of those that order it, so all are made before any goes.
+    # Columns of the record may have the names of ordering columns, so all are created before any is dropped.
     laid_out = rows.select(
         together.alias("together"),
         *([f.struct(*order).alias("place")] if order else []),
@@ -132,7 +133,7 @@ def in_order(rows: DataFrame, given: argparse.Namespace) -> DataFrame:
 
 @contextmanager
 def _told(spark: SparkSession) -> Iterator[None]:
-    """Prints a line for each change of the progress of what is done inside.
+    """Prints a line for each change of progress inside the block.
 
     Raises:
         StoppedError: by a signal.

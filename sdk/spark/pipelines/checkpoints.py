@@ -1,6 +1,6 @@
-"""Whose a checkpoint is: Spark goes on at any that fits its plan, with the offsets of whatever query has left them.
+"""Binds checkpoints to their queries: Spark continues from any checkpoint that fits its plan, with any query's offsets.
 
-So each pipeline leaves a note in its checkpoint, with the options that a query cannot change in the middle.
+So each pipeline stores a note in its checkpoint, with the options that a query cannot change later.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _PIPELINE = "pipeline"
 
 
 def claim(spark: SparkSession, checkpoint: str, pipeline: str, options: Mapping[str, str | None]) -> bool:
-    """Takes a new checkpoint for a query, or goes on at one that is this query's.
+    """Claims a new checkpoint for a query, or verifies that an existing one is this query's.
 
     Arguments:
-        options: what the checkpoint is bound to, by the names that the user knows.
+        options: options that the checkpoint is bound to, by the names that the user knows.
 
     Returns:
-        Whether it is new.
+        True if it is new.
 
     Raises:
         OptionError: it is another query's.
@@ -43,7 +43,7 @@ def claim(spark: SparkSession, checkpoint: str, pipeline: str, options: Mapping[
         raise OptionError(f"{checkpoint} is a checkpoint of {kept.get(_PIPELINE)}: {advice}")
     for name, value in mine.items():
         if kept.get(name) != value:
-            raise OptionError(f"{checkpoint} is of a query with {_said(name, kept.get(name))}: {advice}, or go on so")
+            raise OptionError(f"{checkpoint} is of a query with {_said(name, kept.get(name))}: {advice}, or use that")
     return False
 
 
@@ -52,5 +52,5 @@ def _said(option: str, value: str | None) -> str:
 
 
 def has_results(spark: SparkSession, checkpoint: str) -> bool:
-    """Whether a query has done a micro-batch under a checkpoint."""
+    """True if a query has completed a micro-batch with a checkpoint."""
     return not files.is_empty(spark, checkpoint, "commits")

@@ -1,4 +1,4 @@
-"""Files by the eyes of Spark's JVM, on whatever file system it keeps them."""
+"""Files as Spark's JVM sees them, on any file system that it supports."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ if TYPE_CHECKING:
 
 
 def exists(spark: SparkSession, *path: str) -> bool:
-    """Whether a file or folder is there."""
+    """True if a file or folder exists."""
     system, place = _place(spark, *path)
     return bool(system.exists(place))
 
 
 def is_empty(spark: SparkSession, *path: str) -> bool:
-    """Whether a folder is not there, or has nothing in it."""
+    """True if a folder does not exist, or is empty."""
     system, place = _place(spark, *path)
     return not system.exists(place) or not len(system.listStatus(place))
 
 
 def absolute(spark: SparkSession, path: str) -> str:
-    """The same path, the same text wherever a command is started."""
+    """Returns the absolute path, which does not depend on the current directory."""
     system, place = _place(spark, path)
     return str(system.makeQualified(place).toString())
 
 
 def matching(spark: SparkSession, pattern: str) -> list[str]:
-    """The absolute paths that a path with wildcards stands for; of one without, itself if it is there."""
+    """Returns the absolute paths that match a path with wildcards; a path without any matches itself if it exists."""
     system, place = _place(spark, pattern)
     return [str(found.getPath().toString()) for found in system.globStatus(place) or ()]
 
 
 def above(spark: SparkSession, path: str) -> Iterator[str]:
-    """The folders that a path is in, up to the root."""
+    """Yields the folders above a path, up to the root."""
     _, place = _place(spark, path)
     while (place := place.getParent()) is not None:
         yield str(place.toString())
 
 
 def read_text(spark: SparkSession, *path: str) -> str:
-    """What a small file says."""
+    """Returns the content of a small file."""
     system, place = _place(spark, *path)
     jvm: Any = spark._jvm
     stream = system.open(place)
@@ -62,7 +62,7 @@ def write_text(spark: SparkSession, text: str, *path: str) -> None:
 
 
 def _place(spark: SparkSession, *path: str) -> tuple[Any, Any]:
-    """A file system and a path on it."""
+    """Returns a file system and a path on it."""
     jvm: Any = spark._jvm
     place = jvm.org.apache.hadoop.fs.Path(path[0])
     for name in path[1:]:

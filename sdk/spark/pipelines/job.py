@@ -1,4 +1,4 @@
-"""What the pipelines share: options, a session, progress line by line, one line for an error."""
+"""Shared parts of the pipelines: options, a session, progress line by line, one line for an error."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 FAILURE = 1
 WRONG_USAGE = 2
-#: How often a query that says nothing is asked whether it lives, in seconds.
+#: Interval of checks whether a silent query is alive, in seconds.
 _LIVENESS_S = 2.0
-#: Our own errors within what Spark makes of them; the last one is the cause.
+#: Our own errors within Spark's messages; the last one is the cause.
 _OURS = re.compile(r"\bquorumlog\.[a-z_.]+\.\w+Error: (.+)")
 _THEIR_CLASS = re.compile(r"^(?:[a-z]\w*\.)+[A-Z]\w*: ")
-#: What Spark says of two queries on one checkpoint, by the file over which they met.
+#: Spark's messages about two queries on one checkpoint, by the file on which they collided.
 _TWO_AT_ONCE = re.compile(
     r"Multiple streaming queries are concurrently using|CONCURRENT_STREAM_LOG_UPDATE"
     r"|Race while writing batch \d+|Rename destination \S+ already exists"
@@ -44,7 +44,7 @@ _TWO_AT_ONCE = re.compile(
 _MAX_LINE = 600
 
 
-#: Options of the source that are the commands' own.
+#: Options of the source that the commands set themselves.
 _OWN_NAMES = (*SERVERS, *SELECTIONS, "startingOffsets", "startingTimestamp", "maxOffsetsPerTrigger")
 
 
@@ -84,11 +84,11 @@ class Parser(argparse.ArgumentParser):
         )  # fmt: skip
 
     def error(self, message: str) -> NoReturn:
-        """Ends the process with one line and the status of wrong usage."""
+        """Ends the process with one line and the exit status for wrong usage."""
         self.exit(WRONG_USAGE, f"{self.prog}: {message} (--help shows how)\n")
 
     def add_stream_options(self) -> None:
-        """Options of the pipelines that read a topic as a stream."""
+        """Adds the options of pipelines that read a topic as a stream."""
         self.add_argument("--from", dest="source", required=True, metavar="TOPIC,...", help="topics to read")
         self.add_argument("--checkpoint", required=True, metavar="DIR", help="where the query keeps how far it is")
         self.add_argument(
@@ -113,7 +113,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def pair(text: str) -> tuple[str, str]:
-    """NAME=VALUE."""
+    """Parses NAME=VALUE."""
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
@@ -121,7 +121,7 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def time_ms(text: str) -> int:
-    """A time in milliseconds since the epoch; without a zone it is UTC."""
+    """Parses a time as milliseconds since the epoch; without a zone it is UTC."""
     if text.isascii() and text.isdigit():
         return int(text)
     try:
@@ -132,40 +132,40 @@ def time_ms(text: str) -> int:
 
 
 def duration(text: str) -> str:
-    """A time as Spark writes it, for windows, watermarks and triggers."""
+    """Validates a time in Spark's format, for windows, watermarks and triggers."""
     if not re.fullmatch(r"\d{1,9}\s*(milliseconds?|seconds?|minutes?|hours?|days?)", text.strip()):
         raise argparse.ArgumentTypeError(f"{text!r} is no time such as '10 seconds', '5 minutes' or '1 hour'")
     return text.strip()
 
 
 def length(text: str) -> str:
-    """A time that is not 0."""
+    """Validates a time that is not 0."""
     if not duration(text).lstrip("0")[:1].isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is no time at all")
     return text.strip()
 
 
 def servers(given: argparse.Namespace) -> dict[str, str]:
-    """The options that say where the cluster is and how its nodes are reached, checked.
+    """Returns the validated options for the addresses of the cluster, TLS and authentication.
 
     Raises:
-        OptionError: one is none.
+        OptionError: one is invalid.
     """
     options = {SERVERS[0]: given.bootstrap_servers, **_security(given)}
     return options | {SERVERS[0]: str(GivenOptions(options).bootstrap_servers())}
 
 
 def cluster(given: argparse.Namespace) -> Servers:
-    """The same, for who asks nodes.
+    """Returns the same as a value for requests to nodes.
 
     Raises:
-        OptionError: one is none.
+        OptionError: one is invalid.
     """
     return GivenOptions(servers(given)).bootstrap_servers()
 
 
 def _security(given: argparse.Namespace) -> dict[str, str]:
-    """What the file of ``--command-config`` says, as options of the format."""
+    """Returns the content of the file of ``--command-config``, as options of the format."""
     if given.command_config is None:
         return {}
     file, options = Path(given.command_config), {}
@@ -183,10 +183,10 @@ def _security(given: argparse.Namespace) -> dict[str, str]:
 
 
 def stream_options(given: argparse.Namespace, **more: str) -> dict[str, str]:
-    """The source's options, checked before a JVM is started for them.
+    """Returns the source's options, validated before a JVM is started for them.
 
     Raises:
-        OptionError: one is wrong; names it.
+        OptionError: one is wrong; the message names it.
     """
     from quorumlog.sdk.spark.options import parse_stream_options
 
@@ -207,10 +207,10 @@ def stream_options(given: argparse.Namespace, **more: str) -> dict[str, str]:
 
 
 def require_topics(given: argparse.Namespace, *topics: str) -> None:
-    """Asks the cluster whether topics exist, before a JVM is started for them.
+    """Verifies with the cluster that topics exist, before a JVM is started for them.
 
     Raises:
-        QuorumlogError: there is no cluster, or no such topic.
+        QuorumlogError: the cluster or a topic does not exist.
     """
     from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
 
@@ -221,11 +221,12 @@ def require_topics(given: argparse.Namespace, *topics: str) -> None:
 
 
 def require_sources(given: argparse.Namespace) -> None:
-    """Asks about the topics that a new query is to read. One that goes on is judged by its checkpoint, which knows
-    whether a topic has never been there or is gone.
+    """Verifies the topics of a new query.
+
+    A continued query is judged by its checkpoint, which shows whether a topic never existed or was deleted.
 
     Raises:
-        QuorumlogError: there is no cluster, or no such topic.
+        QuorumlogError: the cluster or a topic does not exist.
     """
     if "://" in given.checkpoint or Path(given.checkpoint, "metadata").exists():
         return
@@ -233,11 +234,11 @@ def require_sources(given: argparse.Namespace) -> None:
 
 
 def session(name: str, given: argparse.Namespace) -> SparkSession:
-    """The session that spark-submit has prepared, else one of this machine. From then on a signal ends the job.
+    """Returns the session that spark-submit has prepared, otherwise a local one. From then on a signal ends the job.
 
     Raises:
-        SparkMissingError, JavaError: what Spark needs is not there.
-        OptionError: --master under spark-submit, which has it itself.
+        SparkMissingError, JavaError: a requirement of Spark is not installed.
+        OptionError: --master under spark-submit, which sets it itself.
     """
     _quieten(given.log_level)
     made = _session(name, given)
@@ -257,21 +258,21 @@ def _session(name: str, given: argparse.Namespace) -> SparkSession:
     from quorumlog.sdk.spark.source import QuorumlogDataSource
 
     builder = SparkSession.builder.appName(name)
-    # Days and the times in results are UTC's, wherever the job runs.
+    # Days and times in results are in UTC, wherever the job runs.
     for setting, value in ({"spark.sql.session.timeZone": "UTC"} | dict(given.conf)).items():
         builder = builder.config(setting, value)
     prepared = builder.getOrCreate()
-    # At Spark's own level, its log would bury the progress.
+    # At Spark's own level, its log would hide the progress.
     prepared.sparkContext.setLogLevel(given.log_level.upper())
     prepared.dataSource.register(QuorumlogDataSource)
     return prepared
 
 
 def _stop(*_: object) -> NoReturn:
-    """The first signal ends the job; the JVM ends with this process, and what it runs with it.
+    """Ends the job at the first signal; the JVM ends with this process, and everything that it runs.
 
-    Spark's own handler would ask the JVM on a connection that is in use, and py4j logs a traceback of what comes of it,
-    or waits for good.
+    Spark's own handler would call the JVM on a connection that is in use, and py4j logs a traceback, or waits
+    permanently.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -280,7 +281,8 @@ def _stop(*_: object) -> NoReturn:
 
 
 def _quieten(log_level: str) -> None:
-    """PySpark logs some errors besides raising them, with all of the JVM's stack, whatever Spark's own level is."""
+    """Silences errors that PySpark logs in addition to raising them, with the JVM's stack, at any log level of
+    Spark."""
     from pyspark.logger import PySparkLogger
 
     if log_level == "off":
@@ -288,19 +290,19 @@ def _quieten(log_level: str) -> None:
 
 
 def read_stream(spark: SparkSession, options: Mapping[str, str], columns: str) -> DataFrame:
-    """The topics as a stream of the columns that the pipeline needs, and no others."""
-    # Folders of days and times in results must not depend on where, or with what settings, a query is started again.
+    """Returns the topics as a stream of exactly the columns that the pipeline needs."""
+    # Folders of days and times in results must not depend on the machine or settings of a restarted query.
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     return spark.readStream.format("quorumlog").schema(columns).options(**options).load()
 
 
 def say(line: str) -> None:
-    """A line of progress."""
+    """Prints a line of progress."""
     print(line, file=sys.stderr, flush=True)
 
 
 class StopSignal:
-    """Notices SIGINT and SIGTERM, from when there is a query to stop."""
+    """Detects SIGINT and SIGTERM, once a query can be stopped."""
 
     def __init__(self) -> None:
         self._received = threading.Event()
@@ -313,7 +315,7 @@ class StopSignal:
 
 @dataclass(slots=True)
 class QueryProgress:
-    """What a query has done in this run."""
+    """Progress of a query in this run."""
 
     batches: int = 0
     records: int = 0
@@ -322,7 +324,7 @@ class QueryProgress:
     last_batch: int = -1
 
     def add(self, report: Mapping[str, Any]) -> None:
-        """Takes in the report of a micro-batch and prints its line."""
+        """Adds the report of a micro-batch and prints its line."""
         if report["batchId"] <= self.last_batch or "addBatch" not in report["durationMs"]:
             return
         self.last_batch = report["batchId"]
@@ -344,7 +346,7 @@ class QueryProgress:
 
 
 def _offsets(end: Any) -> dict[str, Any]:
-    """Topics and offsets of what a report gives as text or as an object."""
+    """Returns topics and offsets from a report's text or object."""
     parsed = json.loads(end) if isinstance(end, str) else end
     return {name: value for name, value in (parsed or {}).items() if not name.startswith("$")}
 
@@ -355,7 +357,7 @@ def run_stream(
     """Runs a query to its end or until a signal, with a line for each micro-batch.
 
     Arguments:
-        is_new: whether its checkpoint is.
+        is_new: True if its checkpoint is new.
 
     Returns:
         The summary.
@@ -380,7 +382,7 @@ def run_stream(
         def onQueryTerminated(self, event: Any) -> None:
             reports.put(None)
 
-    say(f"{name}: {'a new query' if is_new else f'goes on at the checkpoint in {given.checkpoint}'}")
+    say(f"{name}: {'a new query' if is_new else f'continues from the checkpoint in {given.checkpoint}'}")
     stop, began, progress = StopSignal(), time.monotonic(), QueryProgress()
     listener = Listener()
     spark.streams.addListener(listener)
@@ -409,12 +411,12 @@ def run_stream(
         f"{name}: {'stopped' if is_stopping else 'done'}, {progress.records:,} records in {progress.batches:,}"
         f" micro-batches and {time.monotonic() - began:.1f} s"
         + (f", {progress.late:,} figures of late records left out" if progress.late else "")
-        + (f"; the next run goes on at {json.dumps(progress.ends)}" if progress.ends else "")
+        + (f"; the next run continues at {json.dumps(progress.ends)}" if progress.ends else "")
     )
 
 
 def run(name: str, job: Callable[[], str]) -> int:
-    """Does a job and prints its summary; returns the exit status, and prints one line where the job has failed."""
+    """Runs a job and prints its summary; returns the exit status, and prints one line if the job has failed."""
     try:
         require_pyspark()
         print(job(), flush=True)
@@ -432,7 +434,7 @@ def run(name: str, job: Callable[[], str]) -> int:
         from pyspark.errors import PySparkException
 
         if isinstance(error, (Py4JNetworkError, ConnectionError)):
-            say(f"{name}: Spark's JVM has ended under it, killed or out of memory: run it again, it goes on from there")
+            say(f"{name}: Spark's JVM has exited, killed or out of memory: run it again, it will continue there")
         elif isinstance(error, (PySparkException, Py4JError, OSError)):
             say(f"{name}: {one_line(str(error))}")
         else:
@@ -441,7 +443,7 @@ def run(name: str, job: Callable[[], str]) -> int:
 
 
 def one_line(text: str) -> str:
-    """What has happened, of all that Spark says about it."""
+    """Returns the essential line of Spark's error messages."""
     ours = _OURS.findall(text)
     two = None if ours else _TWO_AT_ONCE.search(text)
     if two is not None:

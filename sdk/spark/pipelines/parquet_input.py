@@ -1,4 +1,4 @@
-"""Parquet files to be read as a whole: Spark passes over some, and reads others that count for nothing."""
+"""Reads Parquet files as a whole: Spark ignores some, and reads others that are not valid."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from quorumlog.sdk.spark.pipelines import files
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Spark's list of the files that a streaming query has written as a whole.
+#: Spark's list of the valid files that a streaming query has written.
 _LIST = "_spark_metadata"
 
 
 def read(spark: SparkSession, path: str) -> DataFrame:
-    """The rows of a file, of a directory, or of what a pattern matches, with the columns that any of the files has.
+    """Returns the rows of a file, a directory, or matches of a pattern, with the columns of all files.
 
     Raises:
         OptionError: some of it would be read twice, or not at all.
@@ -37,14 +37,15 @@ def read(spark: SparkSession, path: str) -> DataFrame:
 
 
 def _refuse_part_of_an_archive(spark: SparkSession, path: str) -> None:
-    """Of a directory that a streaming query has written, Spark goes by the list only if it is given as a whole.
+    """Refuses a part of a directory that a streaming query has written: Spark uses its list only for the whole
+    directory.
 
-    Runs that were killed have left files beside those of the list, with records that others have again.
+    Runs that were killed have left files beside those of the list, with duplicate records.
     """
     itself = files.absolute(spark, path)
     known: set[str] = set()
     for found in files.matching(spark, path):
-        # A match of a pattern may be such a directory too: Spark does not look for its list.
+        # A match of a pattern may be such a directory too: Spark does not use its list.
         for folder in chain([] if found == itself else [found], files.above(spark, found)):
             if folder in known:
                 break
@@ -57,7 +58,7 @@ def _refuse_part_of_an_archive(spark: SparkSession, path: str) -> None:
 
 
 def _refuse_hidden_folders(spark: SparkSession, path: str, rows: DataFrame) -> None:
-    """Spark takes folders named COLUMN=VALUE for partitions, and looks into no others below the one it is given."""
+    """Refuses ignored folders: Spark reads folders named COLUMN=VALUE as partitions, and ignores all others."""
     below = spark.read.schema(rows.schema).option("recursiveFileLookup", "true").parquet(path)
     passed_over = set(below.inputFiles()) - set(rows.inputFiles())
     if passed_over:

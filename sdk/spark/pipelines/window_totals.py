@@ -1,7 +1,7 @@
-"""Counts and sums a topic's records per key and event-time window, and writes the figures to a topic, exactly once.
+"""Counts and sums a topic's records per key and event-time window, and writes the results to a topic, exactly once.
 
-Sums are decimals, which come out the same in whatever order a shuffle brings the numbers: a micro-batch that is run
-again has to have the same results, or the sink could not tell them from others.
+Sums are decimals, which are the same in whatever order a shuffle returns the numbers: a repeated micro-batch must have
+the same results, because the sink could not distinguish them from others.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 NAME = "window_totals"
 _COLUMNS = "key binary, value binary, timestamp timestamp"
-#: Options that stay as they are while a checkpoint does: other ones would put other figures beside those written.
+#: Options that cannot change for a checkpoint: other values would mix results of different kinds.
 _FOR_GOOD = ("to", "field", "window", "output_mode")
-#: Digits of a number, and how many of them are decimals. Sums have ten digits more.
+#: Digits of a number, and number of decimals among them. Sums have ten digits more.
 _DIGITS, _DECIMALS = 28, 6
 
 
@@ -55,7 +55,7 @@ def _parser() -> job.Parser:
     )  # fmt: skip
     parser.add_argument(
         "--output-mode", choices=("append", "update"), default="append",
-        help="append: a window once, when no record can change it any more; update: whenever it has changed",
+        help="append: a window once, when no record can change it; update: whenever it has changed",
     )  # fmt: skip
     return parser
 
@@ -77,8 +77,10 @@ def _run(given: argparse.Namespace) -> str:
 
 
 def _updates_to(target: dict[str, str]) -> Callable[[DataFrame, int], None]:
-    """Spark refuses output mode update to sinks in Python: here each micro-batch is a batch job, under the query's name
-    and with its own number."""
+    """Returns a function that writes each micro-batch as a batch job, under the query's name and with its own number.
+
+    Spark refuses output mode update for sinks in Python.
+    """
 
     def write(updates: DataFrame, batch: int) -> None:
         query = updates.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
@@ -90,11 +92,11 @@ def _updates_to(target: dict[str, str]) -> Callable[[DataFrame, int], None]:
 
 
 def window_totals(rows: DataFrame, field: str | None, window: str, watermark: str) -> DataFrame:
-    """The plan: rows with key, value and timestamp to rows with key, value and timestamp.
+    """Returns the plan: rows with key, value and timestamp to rows with key, value and timestamp.
 
     Arguments:
-        field: JSON field or path of the number; None where the whole value is one.
-        window: length of the tumbling windows, as Spark writes times.
+        field: JSON field or path of the number; None if the whole value is a number.
+        window: length of the tumbling windows, in Spark's format.
         watermark: how late a record may be.
     """
     from pyspark.sql import functions as f

@@ -351,7 +351,7 @@ def wait_for(condition: Callable[[], bool], what: str, limit_s: float = 60.0) ->
         (
             lambda p, t: p.send(t, b"v", partition=3),
             InvalidPartitionsError,
-            "no partition 3 in topic 'topic-.*: it has 0 to 2",
+            "topic 'topic-.*' has no partition 3: it has 0 to 2",
         ),
         (lambda p, t: p.send(t, b"v" * 2_000_000), RecordTooLargeError, "more than max_request_size"),
     ],

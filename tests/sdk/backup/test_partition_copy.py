@@ -204,7 +204,7 @@ async def test_slow_copies_of_compacted_logs_start_again(
     if attempts == 1:
         assert (await log.copy(copying, None, monkeypatch)).compacted_offset == 30
     else:
-        with pytest.raises(IllegalStateError, match="moves on faster than it is copied"):
+        with pytest.raises(IllegalStateError, match="is trimmed faster than it is copied"):
             await log.copy(copying, None, monkeypatch)
     assert len(log.read_from) == attempts
 

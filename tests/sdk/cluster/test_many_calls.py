@@ -104,7 +104,7 @@ async def test_a_call_that_finds_no_room_in_its_time_was_never_made(node: Node, 
     asked = [ask(connection) for _ in range(MOST_CALLS)]
     await until_asked(node, MOST_CALLS)
     late = ask(connection, timeout_s=0.05)
-    with pytest.raises(RequestTimedOutError, match="under way") as error:
+    with pytest.raises(RequestTimedOutError, match="in flight") as error:
         await late
     assert error.value.definite
     given_up = ask(connection)

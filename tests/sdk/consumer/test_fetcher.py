@@ -669,7 +669,7 @@ async def test_without_a_policy_a_topic_that_was_made_anew_is_said_to_be_so() ->
     bench = Bench(auto_offset_reset="none")
     bench.cluster.show(1, topic_id=ANOTHER_ID)
     await turn()
-    with pytest.raises(OffsetOutOfRangeError, match="was deleted and created anew"):
+    with pytest.raises(OffsetOutOfRangeError, match="was deleted and created again"):
         bench.take()
     bench.fetcher.wake()
     await turn()

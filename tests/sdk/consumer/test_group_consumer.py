@@ -364,7 +364,7 @@ async def test_a_defect_is_told_to_who_polls(
     async with member(cluster, heartbeat_interval_ms=50) as consumer:
         await until(has(consumer, PARTITIONS), consumer)
         monkeypatch.setattr(GroupMembership, "heard", lambda *arguments: 1 // 0)
-        with pytest.raises(UnknownServerError, match="the consumer has failed, make a new one: ZeroDivision"):
+        with pytest.raises(UnknownServerError, match="the consumer has failed, create a new one: ZeroDivision"):
             await until(has(consumer, 0), consumer)
 
 

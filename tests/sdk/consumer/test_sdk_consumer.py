@@ -324,7 +324,7 @@ async def test_mistakes_are_told_in_one_line_and_at_once(cluster: ScriptedCluste
             await consumer.poll()
         with pytest.raises(UnknownTopicOrPartitionError, match="topic 'nope' does not exist"):
             await consumer.assign([TopicPartition("nope", 0)])
-        with pytest.raises(InvalidPartitionsError, match="no partition 4 in topic 't': it has 0 to 0"):
+        with pytest.raises(InvalidPartitionsError, match="topic 't' has no partition 4: it has 0 to 0"):
             await consumer.assign([TopicPartition("t", 4)])
         with pytest.raises(InvalidPartitionsError, match="no partition 4"):
             await consumer.end_offsets([TopicPartition("t", 4)])

@@ -300,7 +300,7 @@ def test_a_deleted_name_is_refused_to_its_holder_and_new_to_whoever_claims_it_ne
             admin.delete_producers([topic], claimed_before_ms=listed.claimed_ms)
         admin.delete_producers([topic], claimed_before_ms=listed.claimed_ms + 1)
         assert admin.list_producers(topic) == []
-        with pytest.raises(ProducerNameNotFoundError, match="there is no producer name"):
+        with pytest.raises(ProducerNameNotFoundError, match="does not exist"):
             admin.delete_producers([topic])
         with pytest.raises(InvalidProducerEpochError, match=r"the name of producer .* was deleted"):
             former.send(topic, b"b", partition=0).result(60)

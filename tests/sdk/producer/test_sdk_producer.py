@@ -310,7 +310,7 @@ async def test_full_memory_makes_senders_wait_and_then_says_so(cluster: Scripted
     cluster.on_produce = never
     options = {"buffer_memory": 300_000, "max_request_size": 200_000, "batch_size": 50_000, "max_block_ms": 200}
     async with producer_on(cluster, **options) as producer:
-        with pytest.raises(BufferExhaustedError, match="no room in buffer_memory"):
+        with pytest.raises(BufferExhaustedError, match="stayed full for"):
             await asyncio.gather(*(producer.send("t", b"x" * 45_000) for _ in range(10)))
 
 
@@ -398,7 +398,7 @@ async def test_a_defect_in_the_sender_fails_whoever_waits_instead_of_keeping_the
         monkeypatch.setattr("quorumlog.sdk.producer.batch.encode", broken)
         (failure,) = await settled(await producer.send("t", b"1"))
         assert isinstance(failure, QuorumlogError)
-        with pytest.raises(IllegalStateError, match=r"has failed and takes no more records: TypeError\('a defect'\)"):
+        with pytest.raises(IllegalStateError, match=r"has failed and accepts no more records: TypeError\('a defect'\)"):
             await producer.send("t", b"2")
         with pytest.raises(IllegalStateError):
             await producer.flush(timeout=5)
@@ -408,7 +408,7 @@ async def test_mistakes_are_told_in_one_line_and_at_once(cluster: ScriptedCluste
     async with producer_on(cluster) as producer:
         with pytest.raises(UnknownTopicOrPartitionError, match=r"topic 'nope' does not exist: create it first"):
             await producer.send("nope", b"v")
-        with pytest.raises(InvalidPartitionsError, match="no partition 1 in topic 't': it has 0 to 0"):
+        with pytest.raises(InvalidPartitionsError, match="topic 't' has no partition 1: it has 0 to 0"):
             await producer.send("t", b"v", partition=1)
         with pytest.raises(RecordTooLargeError, match="more than max_request_size \\(1048576\\)"):
             await producer.send("t", b"v" * 1_100_000)
@@ -501,7 +501,7 @@ async def test_a_named_producer_that_loses_a_record_sends_none_after_it_and_does
             assert isinstance(other, IllegalStateError)
             assert other.definite
             assert "named producer 'etl' has failed to deliver a record to t-0 and sends none after it" in other.message
-        with pytest.raises(IllegalStateError, match="make it anew"):
+        with pytest.raises(IllegalStateError, match="create it again"):
             await producer.send("t", b"more")
     assert cluster.producer_ids == claims + 1
     assert values_in(cluster) == []

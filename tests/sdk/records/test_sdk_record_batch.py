@@ -125,7 +125,7 @@ def test_offsets_inside_a_foreign_payload_are_validated_before_use() -> None:
 def test_a_header_that_counts_wrong_is_noticed() -> None:
     made = encode(batch_from_columns([], [b"a", b"b"], array("q", [1, 1]), {}), Codec.NONE)
     batch = build_batch(made.payload, record_count=3, codec=Codec.NONE, base_timestamp_ms=0, max_timestamp_ms=0)
-    with pytest.raises(CorruptRecordError, match="says 3 records but holds 2"):
+    with pytest.raises(CorruptRecordError, match="states 3 records but has 2"):
         decode(batch)
 
 

@@ -48,10 +48,10 @@ def test_a_callable_or_what_kafka_python_takes_has_the_token() -> None:
     [
         (b"", "0 characters"),
         (b"\n\n", "0 characters"),
-        (b"canary canary", "characters that no token has"),
-        (b"canary\nsecond", "characters that no token has"),
-        (b"canary\x00", "characters that no token has"),
-        (b"canary\xff", "characters that no token has"),
+        (b"canary canary", "characters that tokens cannot have"),
+        (b"canary\nsecond", "characters that tokens cannot have"),
+        (b"canary\x00", "characters that tokens cannot have"),
+        (b"canary\xff", "characters that tokens cannot have"),
         (b"canary" * 4_000, f"tokens have 1 to {MAX_BEARER_TOKEN_LENGTH}"),
     ],
 )
@@ -121,7 +121,7 @@ def test_a_file_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
         ({FILE: "f", "sasl_mechanism": None}, f"{FILE} is given, but sasl_mechanism is not OAUTHBEARER"),
         ({FILE: "f", "sasl_mechanism": "SCRAM-SHA-256"}, f"{FILE} is given, but sasl_mechanism is not OAUTHBEARER"),
         ({FILE: "f", "security_protocol": "SSL"}, "security_protocol is not SASL_SSL"),
-        ({FILE: "f", "ssl_certificate_location": "c", "ssl_key_location": "k"}, "signs in by password or token"),
+        ({FILE: "f", "ssl_certificate_location": "c", "ssl_key_location": "k"}, "authenticates by password or token"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], words: str) -> None:
