@@ -1,4 +1,4 @@
-"""The edge between commands and the shell: every failure becomes one line on stderr and an exit status."""
+"""Error boundary of the command line: every failure becomes one line on stderr and an exit status."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from quorumlog.cli.entry import INTERRUPTED, end_at_once
 FAILED = 1
 WRONG_USAGE = 2
 
-#: Set to any value to get a Python traceback under the one line.
+#: Set to any value to print a Python traceback below the error line.
 TRACEBACK_VARIABLE = "QUORUMLOG_TRACEBACK"
 
-#: Families of errors, by module and name, that are a wrong command line or configuration: nothing was asked for yet.
+#: Error families, by module and name, that mean a wrong command line or configuration: no request was sent.
 WRONG_USAGE_ERRORS = (
     ("quorumlog.sdk.errors", "IllegalArgumentError"),
     ("quorumlog.server.config.settings", "SettingsError"),
     ("quorumlog.local.node_process", "ClusterSettingsError"),
 )
-#: Families whose messages are written for users.
+#: Error families whose messages are written for users.
 ERRORS_FOR_USERS = (
     ("quorumlog.sdk.errors", "QuorumlogError"),
     ("quorumlog.storage.interface", "StorageEngineError"),
@@ -41,7 +41,7 @@ ERRORS_FOR_USERS = (
     ("quorumlog.chaos.processes.nemesis", "ChaosError"),
 )
 
-#: Options of commands that people type before them, with what they take.
+#: Options that belong after a command but are often typed before it, with their values.
 _AFTER_THE_COMMAND = {
     "-b": "HOST:PORT",
     "--bootstrap-servers": "HOST:PORT",
@@ -49,15 +49,15 @@ _AFTER_THE_COMMAND = {
     "--output": "json",
     "--data-dir": "DIR",
 }
-#: Files that gRPC needs to be allowed to open; with fewer it ends the process with words of its own.
+#: File descriptors that gRPC needs; with fewer it aborts the process with its own message.
 _FEWEST_FILES = 64
 
-#: Characters of the one line; of a longer one the beginning is shown, and the end, which says what to do.
+#: Maximum length of the error line; a longer one is cut in the middle, as its end says what to do.
 _LONGEST_LINE = 500
 _SHOWN_OF_THE_END = 150
-#: Characters of a wrong value.
+#: Maximum length of a quoted wrong value.
 _SHOWN_OF_A_VALUE = 60
-#: What to do about errors of the operating system.
+#: Advice for errors of the operating system.
 _ADVICE = {
     errno.ENOTDIR: "part of the path is a file",
     errno.EISDIR: "give a file",
@@ -71,7 +71,7 @@ _ADVICE = {
 
 
 class CommandError(TyperException):
-    """A command cannot do what was asked. The message is one line that says what is wrong and what to do.
+    """Reports that a command cannot do what was requested: one line that says what is wrong and what to do.
 
     Arguments:
         message: the line, without the program's name.
@@ -84,12 +84,12 @@ class CommandError(TyperException):
 
 
 def run(command: Callable[[], object]) -> int:
-    """Runs a command and returns its exit status, having said on stderr what went wrong."""
+    """Runs a command, prints its error, if any, to stderr and returns its exit status."""
     if not _have_streams():
-        say("standard output is closed, so nothing could be printed: point it somewhere, such as /dev/null")
+        say("standard output is closed: redirect it, for example to /dev/null")
         return FAILED
     if (most := _most_files()) < _FEWEST_FILES:
-        say(f"this process may open {most} files only, which are too few for a client: type ulimit -n 1024")
+        say(f"the limit of {most} open files is too low for a client: run ulimit -n 1024")
         return FAILED
     _escape_unencodable_output()
     try:
@@ -97,13 +97,13 @@ def run(command: Callable[[], object]) -> int:
             outcome = command()
             sys.stdout.flush()
     except TyperException as error:
-        if error.format_message():  # Without one the help has been printed, which says it all.
+        if error.format_message():  # Without a message the help has been printed instead.
             say(_usage_line(error))
         return error.exit_code
     except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader (head, less) has what it wanted.
+        # The reader (head, less) has closed the pipe because it needs no more output.
         _point_stdout_away()
         return FAILED
     except Exception as error:
@@ -118,7 +118,7 @@ def run(command: Callable[[], object]) -> int:
 
 @contextmanager
 def _keyboard_interrupts() -> Iterator[None]:
-    """Makes Ctrl-C raise ``KeyboardInterrupt`` while the command runs, where it ends the process before and after."""
+    """Makes Ctrl-C raise ``KeyboardInterrupt`` while the command runs; before and after, it exits the process."""
     early = signal.getsignal(signal.SIGINT) is end_at_once
     if early:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -130,14 +130,15 @@ def _keyboard_interrupts() -> Iterator[None]:
 
 
 def _escape_unencodable_output() -> None:
-    """Makes the output escape the characters that its encoding lacks: names of topics, groups and users come from
-    anywhere, and one of them must not keep all others from being printed."""
+    """Escapes characters that the output's encoding lacks: names of topics, groups and users may contain any character,
+    and one of them must not keep the others from being printed.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _most_files() -> int:
-    """How many files may be open, after asking for as many as are needed."""
+    """Returns the limit of open files, after raising it to the required number if possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < _FEWEST_FILES:
         soft = _FEWEST_FILES if hard == resource.RLIM_INFINITY else min(hard, _FEWEST_FILES)
@@ -146,8 +147,9 @@ def _most_files() -> int:
 
 
 def _point_stdout_away() -> None:
-    """What is left to print goes nowhere if it cannot be printed: the interpreter would try once more when it ends,
-    complain in lines of its own, and end with its own status."""
+    """Discards output that cannot be printed: otherwise the interpreter would try again at exit, print an error of its
+    own and exit with its own status.
+    """
     try:
         sys.stdout.flush()
     except OSError:
@@ -155,8 +157,9 @@ def _point_stdout_away() -> None:
 
 
 def _have_streams() -> bool:
-    """Whether there is an output to print to. Python has None for a stream that the caller has closed: an input that is
-    closed is an empty one here, and what nobody hears is said into the void."""
+    """True if there is an output to print to. Python represents a stream that the caller has closed as None: a closed
+    input is replaced by an empty one, and a closed stderr by /dev/null.
+    """
     if sys.stdin is None:
         sys.stdin = open(os.devnull)  # noqa: SIM115 - until the end of the process
     if sys.stderr is None:
@@ -165,14 +168,14 @@ def _have_streams() -> bool:
 
 
 class _SdkWarnings(logging.Handler):
-    """Says what the clients warn of, such as that no node answers and that they still try."""
+    """Prints the clients' warnings, for example that no node answers and that they keep trying."""
 
     def emit(self, record: logging.LogRecord) -> None:
         say(f"warning: {record.getMessage()}")
 
 
 def say_what_clients_warn_of() -> None:
-    """From now on, what the clients warn of while a command runs is said on stderr. May be called again."""
+    """Prints the clients' warnings to stderr from now on. Idempotent."""
     clients = logging.getLogger("quorumlog.sdk")
     if not any(isinstance(handler, _SdkWarnings) for handler in clients.handlers):
         clients.addHandler(_SdkWarnings(logging.WARNING))
@@ -180,10 +183,10 @@ def say_what_clients_warn_of() -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """What an exception says, in one line; an exception that no part raises on purpose is named as such."""
+    """Returns an exception's message in one line; an unexpected exception is reported as an internal error."""
     text = " ".join(str(error).split())
     if isinstance(error, UnicodeEncodeError):
-        return f"{printable(repr(error.object))} is not text in UTF-8, as names and settings must be; type it anew"
+        return f"{printable(repr(error.object))} is not valid UTF-8: names and settings must be; type it again"
     if _is_meant_for_users(error):
         return text or type(error).__name__
     if isinstance(error, OSError) and error.strerror:
@@ -193,13 +196,13 @@ def one_line(error: BaseException) -> str:
 
 
 def os_problem(error: OSError) -> str:
-    """Returns what the operating system says, and what to do about it."""
+    """Returns the operating system's message, and advice if there is any."""
     advice = _ADVICE.get(error.errno or 0)
     return f"{error.strerror}; {advice}" if advice else str(error.strerror)
 
 
 def say(line: str) -> None:
-    """Writes one line of complaint to stderr. What it quotes may be anything, and is shown escaped and cut."""
+    """Writes one line to stderr, with control characters escaped and its length limited."""
     shown = printable(line)
     if len(shown) > _LONGEST_LINE:
         shown = f"{shown[: _LONGEST_LINE - _SHOWN_OF_THE_END]} … {shown[-_SHOWN_OF_THE_END:]}"
@@ -207,8 +210,9 @@ def say(line: str) -> None:
 
 
 def printable(text: str, encoding: str | None = None) -> str:
-    """Returns the text with escapes for control characters, which a terminal would obey, and for characters that the
-    encoding lacks."""
+    """Returns the text with control characters, which a terminal would obey, and characters that the encoding lacks
+    escaped.
+    """
     if not text.isprintable():
         text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
     if encoding is None or text.isascii():
@@ -217,13 +221,14 @@ def printable(text: str, encoding: str | None = None) -> str:
 
 
 def _is_wrong_usage(error: BaseException) -> bool:
-    """True for what is wrong with the command line or the configuration itself: nothing needed to be asked for it."""
+    """True if the command line or the configuration is wrong, so that no request was sent."""
     return isinstance(error, UnicodeEncodeError) or _is_one_of(error, WRONG_USAGE_ERRORS)
 
 
 def _is_meant_for_users(error: BaseException) -> bool:
-    """True for the families whose messages are written for users. They are looked up among what is loaded: an
-    error can only be of a family whose module is, and a client command never loads storage."""
+    """True for the families whose messages are written for users. Only loaded modules are searched: an error can only
+    belong to a family whose module is loaded, and a client command never loads storage.
+    """
     return isinstance(error, (ValueError, TyperException)) or _is_one_of(error, ERRORS_FOR_USERS)
 
 
@@ -236,15 +241,15 @@ def _is_one_of(error: BaseException, families: Iterable[tuple[str, str]]) -> boo
 
 
 def _invalid_value(error: typer.BadParameter) -> str | None:
-    """Returns what is wrong with a value, in place of the words of pydantic, which are for developers."""
+    """Returns what is wrong with a value, in place of pydantic's message, which is for developers."""
     cause = error.__cause__
     if cause is None or not hasattr(cause, "errors"):
         return None
     found = cause.errors()[0]
     value = f"'{str(found['input'])[:_SHOWN_OF_A_VALUE]}'"
     for kind, noun in (
-        ("int_", "an integer: write digits alone"),
-        ("float_", "a number: write digits, and a point if need be"),
+        ("int_", "an integer: use digits only"),
+        ("float_", "a number: use digits and an optional decimal point"),
     ):
         if found["type"].startswith(kind):
             return f"{value} is not {noun}"

@@ -1,4 +1,4 @@
-"""``quorumlog chaos``: real faults on real processes, and a verdict."""
+"""``quorumlog chaos``: injects faults into real processes and prints a verdict."""
 
 from __future__ import annotations
 
@@ -15,46 +15,56 @@ from quorumlog.cli.options import Output, OutputFormat, directory_path, file_pat
 from quorumlog.cli.rendering import print_json, print_table
 
 app = typer.Typer(
-    no_args_is_help=True, help="Faults on real node processes under load, and a verdict: run, list, fuzz."
+    no_args_is_help=True, help="Fault injection into real node processes under load, with a verdict: run, list, fuzz."
 )
 
 
 @app.command("run", epilog="Example: quorumlog chaos run kill-leader --rounds 3 --seed 7 --report reports")
 def run(
-    scenario: Annotated[str, typer.Argument(help="One of 'quorumlog chaos list'.")],
+    scenario: Annotated[str, typer.Argument(help="Scenario; 'quorumlog chaos list' prints all.")],
     *,
     rounds: Annotated[
         int | None,
-        typer.Option("--rounds", min=1, help="How often the fault strikes; by default as often as listed."),
+        typer.Option("--rounds", min=1, help="Number of fault injections; by default as listed."),
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Chooses victims; else drawn and printed.")] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Seed that selects victims; by default random and printed.")
+    ] = None,
     duration: Annotated[
         float | None,
         typer.Option(
-            "--duration", min=0, max=86_400, metavar="SECONDS", help="Begin no round after this; hold steady so long."
+            "--duration",
+            min=0,
+            max=86_400,
+            metavar="SECONDS",
+            help="Start no round after this time; duration of steady.",
         ),
     ] = None,
     load: Annotated[
         float | None,
-        typer.Option("--load", min=0.01, max=10, metavar="SHARE", help="Of the peak rate, where nothing is hurt; 0.8."),
+        typer.Option(
+            "--load", min=0.01, max=10, metavar="SHARE", help="Share of the peak rate, measured without faults; 0.8."
+        ),
     ] = None,
-    records: Annotated[int | None, typer.Option("--records", min=1, help="Sent in all by exactly-once; 60000.")] = None,
+    records: Annotated[
+        int | None, typer.Option("--records", min=1, help="Records that exactly-once sends in total; 60000.")
+    ] = None,
     report: Annotated[
         Path | None,
         typer.Option(
             "--report", metavar="DIR", parser=directory_path, help="Write history and verdict into this directory."
         ),
     ] = None,
-    secure: Annotated[
-        bool, typer.Option("--secure", help="With TLS, sign-in by password, and rules of who may do what.")
-    ] = False,
+    secure: Annotated[bool, typer.Option("--secure", help="Use TLS, password authentication and ACLs.")] = False,
     kafka: Annotated[
-        bool, typer.Option("--kafka", help="By Kafka's own client (librdkafka): exactly-once and groups.")
+        bool, typer.Option("--kafka", help="Use librdkafka as the client: exactly-once and groups.")
     ] = False,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Runs a cluster of its own under load, hurts it in rounds, and checks every acknowledgement; 1 on anomalies."""
-    # Connections are meant to break here: gRPC's own lines about it would drown the report.
+    """Runs a cluster of its own under load, injects faults in rounds, and checks every acknowledgement; exits 1 on
+    anomalies.
+    """
+    # Connections are broken on purpose here: gRPC's own messages about it would drown the report.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from quorumlog.chaos.processes.scenarios import run_scenario
     from quorumlog.chaos.processes.steady import DEFAULT_LOAD
@@ -80,14 +90,14 @@ def run(
 
 @app.command("list", epilog="Example: quorumlog chaos list")
 def list_scenarios(output: Output = OutputFormat.TABLE) -> None:
-    """The scenarios and what they do."""
+    """Lists the scenarios and what they do."""
     from quorumlog.chaos.processes.scenarios import SCENARIOS
 
     if output is OutputFormat.JSON:
         print_json([{"name": one.name, "summary": one.summary, "rounds": one.rounds} for one in SCENARIOS.values()])
         return
     print_table(
-        ("Scenario", "Rounds", "What happens"), ((one.name, one.rounds, one.summary) for one in SCENARIOS.values())
+        ("Scenario", "Rounds", "Description"), ((one.name, one.rounds, one.summary) for one in SCENARIOS.values())
     )
 
 
@@ -95,18 +105,20 @@ def list_scenarios(output: Output = OutputFormat.TABLE) -> None:
 def fuzz_nodes(
     *,
     requests: Annotated[
-        int, typer.Option("--requests", min=1, help="How many requests are sent, by all clients together.")
+        int, typer.Option("--requests", min=1, help="Number of requests, of all clients together.")
     ] = 20_000,
-    seed: Annotated[int | None, typer.Option("--seed", help="Decides on the requests; else drawn and printed.")] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Seed of the requests; by default random and printed.")
+    ] = None,
     caller: Annotated[
         HostileCaller,
-        typer.Option("--as", help="As whom: but for anybody, nodes have TLS, and clients need permission."),
+        typer.Option("--as", help="Caller to act as; except for anybody, nodes use TLS and ACLs."),
     ] = HostileCaller.ANYBODY,
     duration: Annotated[
         float | None,
         typer.Option("--duration", min=1, max=86_400, metavar="SECONDS", help="Send nothing after this time."),
     ] = None,
-    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="Processes full of clients.")] = 2,
+    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="Number of client processes.")] = 2,
     report: Annotated[
         Path | None,
         typer.Option(
@@ -116,15 +128,17 @@ def fuzz_nodes(
             help="Write verdict and last requests into this directory.",
         ),
     ] = None,
-    kafka: Annotated[bool, typer.Option("--kafka", help="By Kafka's protocol, on the port for its clients.")] = False,
+    kafka: Annotated[
+        bool, typer.Option("--kafka", help="Use Kafka's protocol, on the port for Kafka clients.")
+    ] = False,
     replay: Annotated[
         Path | None,
         typer.Option(
-            "--replay", metavar="FILE", parser=file_path, help="Send what an earlier run has recorded, instead."
+            "--replay", metavar="FILE", parser=file_path, help="Send the requests that an earlier run recorded."
         ),
     ] = None,
     reduce: Annotated[
-        bool, typer.Option("--reduce", help="With --replay: find the fewest requests that still do harm.")
+        bool, typer.Option("--reduce", help="With --replay: find the fewest requests that reproduce the failure.")
     ] = False,
     batches: Annotated[
         int | None,
@@ -133,16 +147,18 @@ def fuzz_nodes(
             min=1,
             max=10_000_000,
             metavar="N",
-            help="Instead: send so many Kafka batches with wrong headers, and read what is accepted with every reader.",
+            help="Send N Kafka batches with wrong headers instead, and read the accepted ones with every reader.",
         ),
     ] = None,
     spark: Annotated[bool, typer.Option("--spark", help="With --batches: read with Spark too.")] = False,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Sends valid and nearly valid requests to a cluster of its own; 1 if a node ends, breaks or works no more."""
+    """Sends valid and nearly valid requests to a cluster of its own; exits 1 if a node crashes, breaks or stops
+    serving.
+    """
     if kafka and (replay is not None or not (caller is HostileCaller.ANYBODY or caller.by_password)):
         raise CommandError(
-            "--kafka is for anybody, unsigned and signed-in, and recorded by nobody: leave --replay out", WRONG_USAGE
+            "--kafka supports only --as anybody, unsigned and signed-in, and no recordings: omit --replay", WRONG_USAGE
         )
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from quorumlog.chaos.hostile.fuzzer import fuzz
@@ -164,7 +180,7 @@ def fuzz_nodes(
             findings = send_again(replay, reduce=reduce, say=say)
         except (OSError, ValueError) as error:
             problem = os_problem(error) if isinstance(error, OSError) else error
-            raise CommandError(f"{replay} cannot be sent again: {problem}") from None
+            raise CommandError(f"{replay} cannot be replayed: {problem}") from None
         if as_json:
             print_json(findings)
         if findings:

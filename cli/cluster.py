@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from quorumlog.local import LocalCluster
     from quorumlog.local.cluster import NodeStatus
 
-#: How often a cluster in the foreground looks after its processes.
+#: Interval at which a cluster in the foreground checks its processes.
 WATCH_INTERVAL_S = 0.2
 
 app = typer.Typer(no_args_is_help=True, help="A local cluster: up, down, status; describe and health of any cluster.")
@@ -41,7 +41,7 @@ app = typer.Typer(no_args_is_help=True, help="A local cluster: up, down, status;
 def up(
     *,
     nodes: Annotated[
-        int | None, typer.Option("--nodes", "-n", min=1, max=64, help="How many node processes; 3 if not given.")
+        int | None, typer.Option("--nodes", "-n", min=1, max=64, help="Number of node processes; 3 by default.")
     ] = None,
     data_dir: DataDirectory = DEFAULT_DATA_DIRECTORY,
     base_port: Annotated[
@@ -51,26 +51,26 @@ def up(
             envvar="QUORUMLOG_BASE_PORT",
             min=1,
             max=65_535,
-            help=f"Node 1 listens here, node 2 on the next port, and so on; {DEFAULT_BASE_PORT} if not given.",
+            help=f"Port of node 1; node 2 uses the next one, and so on; {DEFAULT_BASE_PORT} by default.",
         ),
     ] = None,
     detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="Let the nodes run on; 'cluster down' stops them.")
+        bool, typer.Option("--detach", "-d", help="Keep the nodes running; 'cluster down' stops them.")
     ] = False,
     tls: Annotated[
         bool,
-        typer.Option("--tls", help="Nodes and clients prove who they are; all certificates are made, in DIR/certs."),
+        typer.Option("--tls", help="Use mutual TLS; all certificates are created in DIR/certs."),
     ] = False,
     kafka: Annotated[
-        bool, typer.Option("--kafka", help="Serve Kafka's own clients too, each node at a second port.")
+        bool, typer.Option("--kafka", help="Serve Kafka clients too, on a second port of each node.")
     ] = False,
     settings: NodeSettings = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Starts a cluster on this machine and waits until it serves. A directory that has held one goes on with its data,
-    its number of nodes, its ports and its settings.
+    """Starts a cluster on this machine and waits until it serves. An existing directory keeps its data, number of
+    nodes, ports and settings.
 
-    In the foreground it runs until Ctrl-C; with --detach the nodes outlive the command.
+    In the foreground it runs until Ctrl-C; with --detach the nodes keep running after the command.
     """
     chosen = node_settings(settings)
     cluster = _cluster(nodes, data_dir, base_port, chosen, detached=detach, tls=tls, kafka=kafka)
@@ -88,19 +88,19 @@ def up(
         if problem:
             say(problem)
         if output is OutputFormat.TABLE:
-            print("Ctrl-C stops the cluster; its data stays.", flush=True)
+            print("Press Ctrl-C to stop the cluster; its data is kept.", flush=True)
         while not asked:
             time.sleep(WATCH_INTERVAL_S)
             ended = [node for node in cluster.node_ids if not cluster.is_running(node)]
             if ended:
                 raise CommandError(
-                    f"node {ended[0]} has ended, so all are stopped; its log is {cluster.log_path(ended[0])}"
+                    f"node {ended[0]} has exited, so all nodes are stopped; see its log {cluster.log_path(ended[0])}"
                 )
 
 
 @app.command("down", epilog="Example: quorumlog cluster down --data-dir /tmp/quorumlog")
 def down(*, data_dir: DataDirectory = DEFAULT_DATA_DIRECTORY, output: Output = OutputFormat.TABLE) -> None:
-    """Stops the nodes of a local cluster; its data stays, and 'cluster up' goes on with it."""
+    """Stops the nodes of a local cluster; its data is kept for the next 'cluster up'."""
     from quorumlog.local import LocalCluster
 
     cluster = LocalCluster.attach(data_dir)
@@ -110,14 +110,14 @@ def down(*, data_dir: DataDirectory = DEFAULT_DATA_DIRECTORY, output: Output = O
     if output is OutputFormat.JSON:
         print_json({"data_dir": str(data_dir), "stopped": running})
     elif running:
-        print(f"Stopped {plural(len(running), 'node')}; the data stays in {data_dir}.")
+        print(f"Stopped {plural(len(running), 'node')}; the data is kept in {data_dir}.")
     else:
-        print(f"No node was running; the data stays in {data_dir}.")
+        print(f"No node was running; the data is kept in {data_dir}.")
 
 
 @app.command("status", epilog="Example: quorumlog cluster status --data-dir /tmp/quorumlog --output json")
 def status(*, data_dir: DataDirectory = DEFAULT_DATA_DIRECTORY, output: Output = OutputFormat.TABLE) -> None:
-    """The processes of a local cluster: which run, which serve, and where their logs are."""
+    """Shows the processes of a local cluster: state, address and log file."""
     from quorumlog.local import LocalCluster
 
     _print(LocalCluster.attach(data_dir), output)
@@ -133,7 +133,7 @@ def _cluster(
     tls: bool,
     kafka: bool,
 ) -> LocalCluster:
-    """The cluster of a directory: as it was if nothing else is asked for, otherwise a new one."""
+    """Returns the cluster of a directory: an existing one keeps its size and port unless others are given."""
     from quorumlog.local import LocalCluster
     from quorumlog.local.state import FILE_NAME
 
@@ -153,7 +153,7 @@ def _cluster(
 
 
 def _start(cluster: LocalCluster) -> str:
-    """Starts the nodes; returns why not all of them serve, if they run all the same."""
+    """Starts the nodes; returns why not all of them serve, if they keep running, otherwise an empty string."""
     from quorumlog.local import NodesSlowError, NodeWaitsError
 
     try:
@@ -178,7 +178,7 @@ def _running(cluster: LocalCluster) -> Iterator[str]:
 
 @contextmanager
 def _stop_signals() -> Iterator[list[int]]:
-    """A list that SIGINT and SIGTERM append to: both are the way to stop a cluster in the foreground, not a failure."""
+    """Yields a list that SIGINT and SIGTERM append to: both are the regular way to stop a cluster in the foreground."""
     # Not a threading.Event: the handler interrupts this very thread, and set() waits for the lock that wait() holds.
     asked: list[int] = []
 
@@ -231,7 +231,7 @@ def _print(cluster: LocalCluster, output: OutputFormat) -> None:
 
 def _say_where_kafka_is(cluster: LocalCluster, output: OutputFormat) -> None:
     if cluster.kafka_bootstrap_servers and output is OutputFormat.TABLE:
-        print(f"Kafka's clients: bootstrap.servers={cluster.kafka_bootstrap_servers}", flush=True)
+        print(f"Kafka clients: bootstrap.servers={cluster.kafka_bootstrap_servers}", flush=True)
 
 
 def _state(state: NodeStatus) -> str:
@@ -246,7 +246,7 @@ def _say_how_to_go_on(data_dir: Path, cluster: LocalCluster, output: OutputForma
     if output is OutputFormat.JSON:
         return
     if cluster.certificates is not None:
-        print(f"export QUORUMLOG_COMMAND_CONFIG={cluster.certificates.properties}  # how commands reach the nodes")
-    if cluster.bootstrap_servers != DEFAULT_BOOTSTRAP_SERVERS:  # With several, commands work when node 1 is down too.
+        print(f"export QUORUMLOG_COMMAND_CONFIG={cluster.certificates.properties}  # TLS settings for other commands")
+    if cluster.bootstrap_servers != DEFAULT_BOOTSTRAP_SERVERS:  # With several, commands also work when node 1 is down.
         print(f"export QUORUMLOG_BOOTSTRAP_SERVERS={cluster.bootstrap_servers}  # for other commands")
-    print(f"quorumlog cluster down --data-dir {shlex.quote(str(data_dir))}  # stops it")
+    print(f"quorumlog cluster down --data-dir {shlex.quote(str(data_dir))}  # stops the cluster")

@@ -1,4 +1,4 @@
-"""Asking before something that cannot be undone."""
+"""Confirmation of commands that cannot be undone."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from quorumlog.cli.boundary import WRONG_USAGE, CommandError
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Goes on only if the user at the terminal agrees, or has said ``--yes``.
+    """Returns only if the user at the terminal agrees, or has given ``--yes``.
 
-    Without a terminal nobody can be asked. What stands in standard input is no answer: it may be the list from which a
-    loop of the shell reads its names. Otherwise a command that is safe to try by hand would destroy in a script.
+    Without a terminal there is no user to ask, and standard input is not read for an answer: it may be the list from
+    which a shell loop reads its names, so that a command that is safe to try by hand would destroy data in a script.
 
     Arguments:
         yes: agreed in advance.
 
     Raises:
-        CommandError: refused, or nobody is there to be asked.
+        CommandError: the user refused, or there is no terminal.
     """
     if yes:
         return
     if not sys.stdin.isatty():
-        raise CommandError(f"{question} Standard input is no terminal, so nobody can be asked: say --yes", WRONG_USAGE)
+        raise CommandError(f"{question} Standard input is not a terminal: confirm with --yes", WRONG_USAGE)
     if not typer.confirm(question, err=True):
         raise CommandError("nothing was deleted")

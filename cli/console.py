@@ -1,4 +1,4 @@
-"""``quorumlog console``: the web console of a cluster, served from here until Ctrl-C."""
+"""``quorumlog console``: serves the web console of a cluster until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from quorumlog.cli.rendering import print_json
 EXAMPLE = "Example: quorumlog console --open"
 DEFAULT_LISTEN = "127.0.0.1:19080"
 NEEDED = ("starlette", "uvicorn")
-#: Of a playground: so that one may die.
+#: Nodes of a playground: enough to tolerate the loss of one.
 DEFAULT_NODES = 3
 
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]")
@@ -35,49 +35,50 @@ _ADDRESS = re.compile(rf"({_HOST.pattern}):([0-9]{{1,5}})")
 def console(
     *,
     listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="Where the page is served; port 0 is any free one.")
+        str,
+        typer.Option("--listen", metavar="HOST:PORT", help="Address to serve the page on; port 0 chooses a free one."),
     ] = DEFAULT_LISTEN,
     name: Annotated[
         list[str] | None,
-        typer.Option("--name", metavar="HOST[:PORT]", help="Where browsers reach it besides, such as a proxy."),
+        typer.Option(
+            "--name", metavar="HOST[:PORT]", help="Another name by which browsers reach it, such as a proxy's."
+        ),
     ] = None,
     insecure: Annotated[
         bool,
-        typer.Option("--insecure", help="Serve beyond this machine, unencrypted: who sees the traffic sees the token."),
+        typer.Option("--insecure", help="Serve other machines unencrypted: the token is readable on the network."),
     ] = False,
     playground: Annotated[
         bool,
         typer.Option(
             "--playground",
-            help="Start a cluster to play with, with life in it: its nodes may be killed from the page. It is gone"
+            help="Start a demo cluster with live traffic; kill its nodes from the page. It is deleted"
             " when the console ends.",
         ),
     ] = False,
     nodes: Annotated[
-        int | None, typer.Option("--nodes", min=1, max=9, show_default="3", help="Of the playground.")
+        int | None, typer.Option("--nodes", min=1, max=9, show_default="3", help="Number of nodes of the playground.")
     ] = None,
-    kafka: Annotated[
-        bool, typer.Option("--kafka", help="Have the playground's nodes serve Kafka's own clients, too.")
-    ] = False,
+    kafka: Annotated[bool, typer.Option("--kafka", help="Serve Kafka clients too, on the playground's nodes.")] = False,
     settings: NodeSettings = None,
     allow_changes: Annotated[
         bool,
         typer.Option(
             "--allow-changes",
-            help="Let the page change what you may change: topics, settings, groups, ACLs, users; and send records.",
+            help="Allow changes to topics, settings, groups, ACLs and users, as far as you may, and producing.",
         ),
     ] = False,
     hide_values: Annotated[
-        bool, typer.Option("--hide-values", help="Show of records only their keys, and filter by nothing else.")
+        bool, typer.Option("--hide-values", help="Hide values and headers; filter by key only.")
     ] = False,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Serves a page that draws the cluster, live, and prints its address. Without --allow-changes it
-    changes nothing in the cluster.
+    """Serves a page that shows the cluster live, and prints its address. The console is read-only without
+    --allow-changes.
 
-    The address has a token that lets in whoever opens it. Ctrl-C ends the console.
+    The address contains a token that grants access. Ctrl-C stops the console.
     """
     if missing := [module for module in NEEDED if find_spec(module) is None]:
         raise CommandError(f"{missing[0]} is not installed: pip install 'quorumlog[console]'")
@@ -89,25 +90,25 @@ def console(
     chosen = node_settings(settings)
     if not playground and (kafka or nodes is not None or chosen):
         option = "--kafka" if kafka else "--set" if chosen else "--nodes"
-        raise CommandError(f"{option} is about the cluster of a playground: say --playground, too", WRONG_USAGE)
+        raise CommandError(f"{option} applies to a playground only: add --playground", WRONG_USAGE)
     host, port = _parsed(listen)
     if not is_loopback(host) and not insecure:
         raise CommandError(
-            f"--listen {listen} is reached from other machines, and what the page shows is not encrypted: say"
-            " --insecure if that is meant, or listen on 127.0.0.1 and come through a tunnel",
+            f"--listen {listen} is reachable from other machines, and the page is not encrypted: add --insecure, or"
+            " listen on 127.0.0.1 and use a tunnel",
             WRONG_USAGE,
         )
     for each in name or ():
         if not _HOST.fullmatch(each) and not _ADDRESS.fullmatch(each):
-            raise CommandError(f"--name '{each}' is not the name of a host, such as console.example.com", WRONG_USAGE)
+            raise CommandError(f"--name '{each}' is not a host name, such as console.example.com", WRONG_USAGE)
 
     def announce(url: str, kafka_servers: str = "") -> None:
         if output is OutputFormat.JSON:
             print_json({"url": url, **({"kafka_bootstrap_servers": kafka_servers} if kafka_servers else {})})
         else:
-            fate = "ends it, and the cluster" if playground else "ends it; the cluster goes on"
-            served = f"\nKafka's clients: bootstrap.servers={kafka_servers}" if kafka_servers else ""
-            print(f"The console is at {url}{served}\nCtrl-C {fate}.")
+            fate = "stop it and the cluster" if playground else "stop it; the cluster keeps running"
+            served = f"\nKafka clients: bootstrap.servers={kafka_servers}" if kafka_servers else ""
+            print(f"The console is at {url}{served}\nPress Ctrl-C to {fate}.")
         sys.stdout.flush()
         if open_browser:
             import webbrowser

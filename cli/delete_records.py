@@ -1,4 +1,4 @@
-"""``quorumlog topics delete-records``: moves the log start of partitions up."""
+"""``quorumlog topics delete-records``: advances the log start offset of partitions."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _FILE_FORM = '{"partitions": [{"topic": "orders", "partition": 0, "offset": 42}]
 
 
 def delete_records(
-    topic: Annotated[str | None, typer.Argument(help="Which topic; none with --offset-json-file.")] = None,
+    topic: Annotated[str | None, typer.Argument(help="Name of the topic; omit with --offset-json-file.")] = None,
     *,
     partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", help="Which partition; repeatable; all without one.")
+        list[int] | None, typer.Option("--partition", "-p", help="Number of a partition; repeatable; all without one.")
     ] = None,
     before: Annotated[
-        int | None, typer.Option("--before", metavar="OFFSET", help="The first offset to keep; -1 deletes all.")
+        int | None, typer.Option("--before", metavar="OFFSET", help="First offset to keep; -1 deletes all records.")
     ] = None,
     offset_json_file: Annotated[
         Path | None,
@@ -40,16 +40,16 @@ def delete_records(
             "--offset-json-file",
             metavar="FILE",
             parser=file_path,
-            help="As kafka-delete-records takes it, instead of the others.",
+            help="Offsets in the format of kafka-delete-records; replaces the other options.",
         ),
     ] = None,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Deletes the records before an offset, on every replica, for good. Batches go from the disk as wholes."""
+    """Permanently deletes the records before an offset on every replica. Disk space is freed in whole batches."""
     from quorumlog.sdk import TopicPartition
 
-    # A file beside other words that are not followed: nobody could tell which records are meant to go.
+    # Other arguments would be ignored beside a file: it would be unclear which records should be deleted.
     named = (topic is not None, before is not None, bool(partition))
     if not all(named[:2]) if offset_json_file is None else any(named):
         raise CommandError("give a topic and --before OFFSET, or --offset-json-file FILE", WRONG_USAGE)
@@ -87,7 +87,7 @@ def _from_file(file: Path) -> dict[TopicPartition, int]:
             if wanted.setdefault(TopicPartition(topic, number), offset) != offset:
                 raise CommandError(f"{file} names {topic}-{number} twice, with different offsets", WRONG_USAGE)
     except (KeyError, TypeError):
-        raise CommandError(f"{file} has another form than {_FILE_FORM}", WRONG_USAGE) from None
+        raise CommandError(f"{file} has a wrong format: expected {_FILE_FORM}", WRONG_USAGE) from None
     if not wanted:
         raise CommandError(f"{file} names no partition; expected {_FILE_FORM}", WRONG_USAGE)
     return wanted

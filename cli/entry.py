@@ -1,4 +1,4 @@
-"""The program ``quorumlog``: handles Ctrl-C before it imports the commands, which takes a few tenths of a second."""
+"""Entry point of ``quorumlog``: handles Ctrl-C before it imports the commands, which takes a few tenths of a second."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import os
 import signal
 from types import FrameType
 
-#: Exit status after Ctrl-C, as shells count it: 128 + SIGINT.
+#: Exit status after Ctrl-C, by the shells' convention: 128 + SIGINT.
 INTERRUPTED = 130
 
 
 def end_at_once(_number: int, _frame: FrameType | None) -> None:
-    """Handles SIGINT while no command runs. Nothing has been started that would have to be stopped, and an exception
-    in the middle of an import or of the interpreter's end would be printed with a traceback."""
+    """Handles SIGINT while no command runs. No work has started that would need a cleanup, and an exception in the
+    middle of an import or of the interpreter's shutdown would be printed with a traceback.
+    """
     os._exit(INTERRUPTED)
 
 
 def main() -> None:
-    """Runs the command line and ends the process with its exit status."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # Otherwise the caller has chosen to ignore it.
+    """Runs the command line and exits the process with its status."""
+    # Otherwise the caller has chosen to ignore SIGINT.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, end_at_once)
     from quorumlog.cli.main import main as run_command_line
 

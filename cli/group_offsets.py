@@ -1,4 +1,4 @@
-"""``quorumlog groups reset-offsets`` and ``delete-offsets``: where a group goes on when it starts again."""
+"""``quorumlog groups reset-offsets`` and ``delete-offsets``: committed offsets of groups."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 RESET_EXAMPLE = "Example: quorumlog groups reset-offsets billing --topic orders:0,1 --by-duration 1h30m --execute"
 DELETE_EXAMPLE = "Example: quorumlog groups delete-offsets billing --topic orders"
 
-Group = Annotated[str, typer.Argument(metavar="GROUP", help="Which group.")]
-#: Topics to the numbers of some of their partitions, none: all.
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
+#: Topics mapped to partition numbers; an empty list means all partitions.
 _Scope = dict[str, list[int]]
 
 
@@ -40,48 +40,53 @@ def reset_offsets(
     *,
     topic: Annotated[
         list[str] | None,
-        typer.Option(
-            "--topic", "-t", metavar="TOPIC[:0,1,…]", help="Which topic, or which of its partitions; repeatable."
-        ),
+        typer.Option("--topic", "-t", metavar="TOPIC[:0,1,…]", help="Topic, or some of its partitions; repeatable."),
     ] = None,
     all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="All of which the group has committed something.")
+        bool, typer.Option("--all-topics", help="All topics for which the group has committed offsets.")
     ] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record kept.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end: only what is new.")] = False,
-    to_current: Annotated[bool, typer.Option("--to-current", help="Where it is; to export that.")] = False,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, metavar="N", help="To this offset.")] = None,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="Move to the first available record.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Move to the end: read only new records.")] = False,
+    to_current: Annotated[
+        bool, typer.Option("--to-current", help="Keep the committed offsets, for example to export them.")
+    ] = False,
+    to_offset: Annotated[
+        int | None, typer.Option("--to-offset", min=0, metavar="N", help="Move to this offset.")
+    ] = None,
     to_datetime: Annotated[
         str | None,
         typer.Option(
             "--to-datetime",
             metavar="TIME",
-            help="To the first record at or after a date and time (UTC without a zone).",
+            help="Move to the first record at or after a date and time (UTC without a zone).",
         ),
     ] = None,
     to_timestamp: Annotated[
-        int | None, typer.Option("--to-timestamp", min=0, metavar="MS", help="The same, in milliseconds since 1970.")
+        int | None,
+        typer.Option("--to-timestamp", min=0, metavar="MS", help="Like --to-datetime, in milliseconds since 1970."),
     ] = None,
     shift_by: Annotated[
-        int | None, typer.Option("--shift-by", metavar="N", help="So many records on; back with a negative number.")
+        int | None, typer.Option("--shift-by", metavar="N", help="Move by N records; backwards with a negative number.")
     ] = None,
     by_duration: Annotated[
         str | None,
-        typer.Option("--by-duration", metavar="DURATION", help="To what was written so long ago: 1h30m, P7D, PT5M."),
+        typer.Option("--by-duration", metavar="DURATION", help="Move back by a time span: 1h30m, P7D, PT5M."),
     ] = None,
     from_file: Annotated[
         Path | None,
         typer.Option(
-            "--from-file", metavar="FILE", parser=file_path, help="To what a file of --export says, of its partitions."
+            "--from-file", metavar="FILE", parser=file_path, help="Move to the offsets in a file written by --export."
         ),
     ] = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it; without this nothing is changed.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; so without --execute anyway.")] = False,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Apply the reset; without this nothing is changed.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; the default without --execute.")] = False,
     export: Annotated[bool, typer.Option("--export", help="Print the new offsets as CSV for --from-file.")] = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Moves a group without members to other offsets; a dry run unless --execute. Offsets stay within the log."""
+    """Moves the committed offsets of a group without members; a dry run unless --execute. Limits offsets to the log."""
     if execute and dry_run:
         raise CommandError("give one of --execute, --dry-run", WRONG_USAGE)
     if export and output is OutputFormat.JSON:
@@ -116,15 +121,13 @@ def delete_offsets(
     *,
     topic: Annotated[
         list[str],
-        typer.Option(
-            "--topic", "-t", metavar="TOPIC[:0,1,…]", help="Which topic, or which of its partitions; repeatable."
-        ),
+        typer.Option("--topic", "-t", metavar="TOPIC[:0,1,…]", help="Topic, or some of its partitions; repeatable."),
     ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")] = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Deletes what a group has committed of topics that none of its members subscribes to."""
+    """Deletes a group's committed offsets of topics to which none of its members subscribes."""
     scope = _scope(topic)
     with connect(bootstrap_servers) as admin:
         committed = admin.list_group_offsets(group)
@@ -133,9 +136,9 @@ def delete_offsets(
             if not any(_is_in(tp, {name: numbers}) for tp in deleted):
                 which = f"{name}:{node_list(numbers)}" if numbers else name
                 groups = [each.group_id for each in admin.list_groups()]
-                nothing = "there is nothing to delete"
+                nothing = "nothing to delete"
                 hint = nothing if group in groups else did_you_mean(group, groups, nothing)
-                raise CommandError(f"group {group} has committed nothing of {which}: {hint}")
+                raise CommandError(f"group {group} has committed no offsets of {which}: {hint}")
         if not dry_run:
             admin.delete_group_offsets(group, list(deleted))
     rows = [
@@ -150,10 +153,10 @@ def delete_offsets(
 
 
 def _scope(topics: Iterable[str]) -> _Scope:
-    """What ``orders`` and ``orders:0,1`` name.
+    """Parses topics such as ``orders`` and ``orders:0,1``.
 
     Raises:
-        CommandError: one is neither, or a topic is named twice.
+        CommandError: a text has neither form, or a topic is named twice.
     """
     scope: _Scope = {}
     for text in topics:
@@ -178,27 +181,27 @@ def _check_inactive(admin: Admin, group: str) -> None:
     try:
         [described] = admin.describe_groups([group])
     except GroupIdNotFoundError:
-        return  # It may be given offsets before it exists.
+        return  # Offsets may be set before the group exists.
     check_without_members(described)
 
 
 def check_without_members(group: GroupDescription) -> None:
-    """Raises CommandError where a group has members, which would not notice what is done to it."""
+    """Raises CommandError if a group has members: they would not notice the change."""
     if any(member.present for member in group.members):
         count = plural(len(group.members), "member")
         raise CommandError(f"group {group.group_id} is active ({group.state.value}, {count}): stop its members first")
     if group.members:
         names = ", ".join(str(member.instance_id) for member in group.members)
         raise CommandError(
-            f"group {group.group_id} waits for its static members {names} to come back: try again when they have been"
-            " away for their session time-out"
+            f"group {group.group_id} waits for its static members {names} to return: try again when they have been"
+            " absent for their session timeout"
         )
 
 
 def _partitions(
     admin: Admin, group: str, scope: _Scope, goal: ResetTarget, committed: Mapping[TopicPartition, int]
 ) -> list[TopicPartition]:
-    """The partitions to reset, all of which exist.
+    """Returns the partitions to reset, all of which exist.
 
     Raises:
         CommandError: there is none, or one does not exist.
@@ -210,7 +213,7 @@ def _partitions(
             scope.setdefault(tp.topic, []).append(tp.partition)
     elif not scope:
         if not committed:
-            raise CommandError(f"group {group} has committed nothing: name its topics with --topic")
+            raise CommandError(f"group {group} has committed no offsets: name its topics with --topic")
         return sorted(committed)
     partitions: list[TopicPartition] = []
     for topic in admin.describe_topics(list(scope)):
@@ -229,7 +232,8 @@ def _places(
     from quorumlog.sdk import Consumer
 
     with Consumer(bootstrap_servers=bootstrap_servers, **client_options()) as consumer:
-        # The end is looked up first: what is written between the two is not to be missed where no record is as late.
+        # The end is looked up first: records written between the two lookups must not be missed where no record is that
+        # late.
         ends = consumer.end_offsets(partitions)
         starts = consumer.beginning_offsets(partitions)
         times: Mapping[TopicPartition, int | None] = {}
@@ -269,4 +273,4 @@ def _show(
     cells = ([group, *tp, committed.get(tp, "-"), offset] for tp, offset in wanted.items())
     print_table(("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"), cells)
     if not executed:
-        print("Nothing was changed: this was a dry run. Say --execute to do it.")
+        print("Nothing was changed: this was a dry run. Add --execute to apply it.")

@@ -58,21 +58,21 @@ _Row = dict[str, object]
 
 def describe(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[GROUP]…", help="Which groups; all without one.")
+        list[str] | None, typer.Argument(metavar="[GROUP]…", help="Names of groups; all without one.")
     ] = None,
     *,
     offsets: Annotated[
-        bool, typer.Option("--offsets", help="How far the group is, and who reads what; this is the default.")
+        bool, typer.Option("--offsets", help="Show committed offsets, lag and the reading members (default).")
     ] = False,
-    members: Annotated[bool, typer.Option("--members", help="The group's members.")] = False,
+    members: Annotated[bool, typer.Option("--members", help="Show the group's members.")] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="With --members: what each has, and what it is to have.")
+        bool, typer.Option("--verbose", help="With --members: show current and target assignments.")
     ] = False,
-    state: Annotated[bool, typer.Option("--state", help="The group's state and coordinator.")] = False,
+    state: Annotated[bool, typer.Option("--state", help="Show the group's state and coordinator.")] = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """How far groups are behind, who is in them, or what state they are in. As of now: never older than the command."""
+    """Shows the lag, the members or the state of groups, read from their coordinators when the command runs."""
     if offsets + members + state > 1:
         raise CommandError("give one of --offsets, --members, --state", WRONG_USAGE)
     if verbose and not members:
@@ -100,7 +100,7 @@ def describe(
     if rows:
         print_table(tuple(columns), ([_cell(row[key]) for key in columns.values()] for row in rows))
     elif not groups:
-        print("There are no groups.")
+        print("No groups exist.")
 
 
 def _cell(value: object) -> object:
@@ -128,7 +128,7 @@ def _state_rows(admin: Admin, groups: Iterable[GroupDescription]) -> list[_Row]:
                 "assignment_strategy": group.assignor,
                 "state": group.state.value,
                 "kind": group.kind.value,
-                # Of a classic group this counts its rounds: what its members call their epoch.
+                # For a classic group this is its generation, which its members call their epoch.
                 "group_epoch": group.generation if group.kind is GroupKind.CLASSIC else group.group_epoch,
                 "assignment_epoch": group.assignment_epoch,
                 "protocol_type": group.protocol_type,
@@ -165,7 +165,7 @@ def _by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:
 
 
 class _LogEnds(NamedTuple):
-    """Where a log starts and ends: its first offset, and that of its next record."""
+    """The start and the end of a log: its first offset, and that of its next record."""
 
     start: int
     end: int
@@ -177,7 +177,7 @@ def _logs(
     groups: Iterable[GroupDescription],
     committed: Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]],
 ) -> dict[TopicPartition, _LogEnds]:
-    """Returns the extent of each partition's log, without partitions that have no leader and deleted topics."""
+    """Returns the bounds of each partition's log, except for partitions without a leader and deleted topics."""
     from quorumlog.sdk import Consumer, TopicPartition
 
     shown = {tp for offsets in committed.values() for tp in offsets}

@@ -1,4 +1,4 @@
-"""``quorumlog groups``: consumer groups, their members, and how far they have come."""
+"""``quorumlog groups``: consumer groups, their members and their progress."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def list_groups(
         typer.Option(
             "--state",
             metavar="STATE[,…]",
-            help="Only in these states: Empty, Assigning, Reconciling, Stable; of classic groups PreparingRebalance,"
+            help="States to list: Empty, Assigning, Reconciling, Stable; for classic groups also PreparingRebalance,"
             " CompletingRebalance.",
         ),
     ] = None,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """All groups with their states. A group is there as long as it has members or committed offsets."""
+    """Lists all groups with their states. A group exists as long as it has members or committed offsets."""
     with connect(bootstrap_servers) as admin:
         listed = admin.list_groups(None if state is None else [name.strip() for name in state.split(",")])
     rows = [
@@ -52,19 +52,23 @@ def list_groups(
     elif rows:
         print_table(("GROUP", "KIND", "STATE", "#MEMBERS"), (list(row.values()) for row in rows))
     else:
-        print("There are no groups." if state is None else f"No group is {state}.")
+        print("No groups exist." if state is None else f"No group is {state}.")
 
 
 @app.command("delete", epilog="Example: quorumlog groups delete billing --yes")
 def delete(
-    names: Annotated[list[str], typer.Argument(metavar="GROUP…", help="Which groups.")],
+    names: Annotated[list[str], typer.Argument(metavar="GROUP…", help="Names of the groups.")],
     *,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed where there is no terminal.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")] = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Deletes groups without members, with all that they have committed: who joins again begins anew."""
+    """Deletes groups without members, including their committed offsets: a consumer that joins again starts from
+    scratch.
+    """
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise CommandError(f"group {twice} is named twice; name it once", WRONG_USAGE)
@@ -74,7 +78,7 @@ def delete(
             group_offsets.check_without_members(group)
         committed = {group.group_id: len(group.offsets or {}) for group in described}
         if not dry_run:
-            confirm(f"Delete {', '.join(names)} with all that was committed, for good?", yes=yes)
+            confirm(f"Permanently delete {', '.join(names)} with all committed offsets?", yes=yes)
             admin.delete_groups(names)
     if output is OutputFormat.JSON:
         print_json([{"group": name, "offsets": committed[name], "deleted": not dry_run} for name in names])

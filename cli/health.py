@@ -1,4 +1,4 @@
-"""``quorumlog cluster describe``, ``cluster health``, ``features describe``: what the cluster says about itself."""
+"""``quorumlog cluster describe``, ``cluster health`` and ``features``: state and health of the cluster."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def describe(
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """The cluster's nodes, which of them is the active controller, and their versions."""
+    """Describes the cluster's nodes, with their states and versions, and the active controller."""
     with connect(bootstrap_servers) as admin:
         cluster = admin.describe_cluster(linearizable=linearizable)
         if not cluster.brokers:
@@ -93,12 +93,12 @@ def describe(
 
 
 def warn_of_age(cluster: ClusterDescription) -> None:
-    """Says that what is shown may be over, where no controller keeps it current."""
+    """Warns that the shown state may be outdated if no controller is active."""
     if cluster.controller_id is not None:
         return
     age = "" if cluster.image_age_ms is None else f", {cluster.image_age_ms / 1000:.0f} s ago"
     say(
-        f"warning: no controller is active, so this is what was known last{age}: nodes that are shown as up or in sync"
+        f"warning: no controller is active, so this is the last known state{age}: nodes that are shown as up or in sync"
         " may be down; 'quorumlog quorum describe' says which voters can be reached"
     )
 
@@ -112,7 +112,7 @@ def features_group() -> None:
 def describe_features(
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, output: Output = OutputFormat.TABLE
 ) -> None:
-    """At which feature level the cluster is, and which node holds it back: it rises once all nodes support more."""
+    """Shows the cluster's feature level and that of each node: the level can rise once all nodes support more."""
     with connect(bootstrap_servers) as admin:
         cluster = admin.describe_cluster(linearizable=True)
     nodes = [
@@ -128,11 +128,11 @@ def describe_features(
 
 @features.command("upgrade", epilog="Example: quorumlog features upgrade --dry-run")
 def upgrade_features(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check if the level can be raised.")] = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Raises the feature level to what all nodes support: there is no way back to the former version then."""
+    """Raises the feature level to what all nodes support. Going back to the former version is impossible afterwards."""
     with connect(bootstrap_servers) as admin:
         level = admin.upgrade_features(validate_only=dry_run)
     if output is OutputFormat.JSON:
@@ -142,11 +142,13 @@ def upgrade_features(
 
 
 def health(
-    watch: Annotated[bool, typer.Option("--watch", help="Go on, and print a line whenever something changes.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep running, and print a line on every change.")] = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Healthy or not, and why: nodes down, partitions without leader or with replicas out of sync. Exits 1 if not."""
+    """Checks the cluster, and lists problems: nodes down, partitions without leader, replicas out of sync. Exits 1 if
+    any.
+    """
     with connect(bootstrap_servers) as admin:
         verdict = _judge(admin)
         _print(verdict, output, with_time=watch)
@@ -171,11 +173,11 @@ def _judge(admin: Admin) -> Health:
     reasons = []
     if cluster.controller_id is None:
         reasons.append("no active controller: a majority of the controllers must be up")
-    # Fenced is what the controller says; without one, or in its first seconds, only asking each node tells.
+    # The controller reports which nodes are fenced; without one, or in its first seconds, every node must be queried.
     answers = dict(zip((broker.node_id for broker in cluster.brokers), admin.describe_nodes(), strict=False))
     silent = {node for node, answer in answers.items() if not isinstance(answer, NodeDescription)}
     down = sorted(silent | {broker.node_id for broker in cluster.brokers if broker.fenced})
-    # Also with an empty disk a node may answer, and say what it waits for.
+    # A node with an empty disk may answer too, and reports what it waits for.
     empty = nodes_returned_empty(admin, cluster.brokers)
     replaced = [each for each in cluster.brokers if each.lost or each.returning]
     down = [node for node in down if node not in empty and node not in {each.node_id for each in replaced if each.lost}]
@@ -183,18 +185,18 @@ def _judge(admin: Admin) -> Health:
         reasons.append(f"node{'s' if len(down) > 1 else ''} down: {node_list(down)}")
         leaving = 0 if cluster.controller_id in (None, *down) else _made_anew(admin, down)
         if leaving:
-            reasons.append(f"{plural(leaving, 'replica')} of what is down being made anew on other nodes")
+            reasons.append(f"{plural(leaving, 'replica')} of nodes that are down being recreated on other nodes")
     for each in replaced:
-        left = f"{plural(each.returning, 'replica')} to come back"
-        given_up = "its former one is given up, start it with an empty one, " if each.lost else ""
+        left = f"{plural(each.returning, 'replica')} to be restored"
+        given_up = "the old one is given up, start the node with an empty one, " if each.lost else ""
         reasons.append(f"the disk of node {each.node_id} is being replaced: {given_up}{left}")
-    # Without a controller nothing can be typed that helps: the node itself says what does.
+    # Without a controller no command can help: the node itself reports what does.
     told = empty if cluster.controller_id is not None else {}
     for node, directory in told.items():
         hint = what_to_type(admin, node, directory)
         reasons.append(
             f"node {node} returned with an empty data directory, and had {directory}: if that disk is lost: {hint};"
-            " else give the node its directory back"
+            " otherwise restore that directory to the node"
         )
     for node, answer in answers.items():
         if isinstance(answer, NodeDescription) and answer.reason and node not in down and node not in told:
@@ -212,7 +214,9 @@ def _judge(admin: Admin) -> Health:
 
 
 def _made_anew(admin: Admin, down: list[int]) -> int:
-    """How many partitions are being moved off nodes that are down; 0 where the controller does not say so."""
+    """Returns the number of partitions that are being moved off nodes that are down; 0 if the controller does not
+    report it.
+    """
     from quorumlog.sdk import QuorumlogError
 
     try:
@@ -223,8 +227,8 @@ def _made_anew(admin: Admin, down: list[int]) -> int:
 
 
 def _why_no_nodes(admin: Admin) -> str:
-    """Why the node that was asked knows of no cluster yet."""
-    return admin.describe_node().reason or "this node knows of no other yet: ask again"
+    """Returns why the contacted node knows of no cluster yet."""
+    return admin.describe_node().reason or "this node has not found the cluster yet: try again"
 
 
 def _print(verdict: Health, output: OutputFormat, *, with_time: bool) -> None:

@@ -1,4 +1,4 @@
-"""``quorumlog leaders``: which node leads which partition."""
+"""``quorumlog leaders``: leaders of partitions."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from quorumlog.cli.rendering import plural, print_json, print_table
 if TYPE_CHECKING:
     from quorumlog.sdk import PartitionDescription
 
-app = typer.Typer(no_args_is_help=True, help="Leaderships of partitions: balance.")
+app = typer.Typer(no_args_is_help=True, help="Partition leaders: balance.")
 
 
 @app.callback()
 def leaders() -> None:
-    """Leaderships of partitions."""
+    """Partition leaders."""
 
 
 @app.command("balance", epilog="Example: quorumlog leaders balance --dry-run")
 def balance(
     *,
-    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Only this topic's partitions.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Name of a topic; all topics without one.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")] = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Gives partitions back to their preferred leaders, the first of their replicas. Producers do not notice.
+    """Transfers leadership back to preferred leaders, the first of their replicas. Producers are not interrupted.
 
-    The nodes do so by themselves, 30 seconds or so after the preferred leader has caught up; this does not wait.
+    The nodes do so automatically, about 30 seconds after the preferred leader has caught up; this command does not
+    wait.
     """
     from quorumlog.sdk import TopicPartition
 
@@ -60,7 +61,7 @@ def balance(
 
 def _outlook(partition: PartitionDescription) -> str:
     if partition.leader is None:
-        return "has no leader that could hand over"
+        return "has no leader"
     return "to be handed over" if partition.replicas[0] in partition.isr else "preferred leader not in sync"
 
 

@@ -1,4 +1,4 @@
-"""``quorumlog log``: what is on a node's disk, read while the node is down."""
+"""``quorumlog log``: inspects a node's data on disk while the node is down."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from quorumlog.storage.inspection import EntryRow, RaftGroupRow
     from quorumlog.storage.verification import VerifyReport
 
-app = typer.Typer(no_args_is_help=True, help="A stopped node's data: dump, verify.")
+app = typer.Typer(no_args_is_help=True, help="Data on the disk of a stopped node: dump, verify.")
 
 NodeDirectory = Annotated[
     Path,
@@ -29,11 +29,11 @@ NodeDirectory = Annotated[
         "--data-dir",
         metavar="DIR",
         parser=directory_path,
-        help="The data directory of one node, which must not be running.",
+        help="Data directory of one node, which must not be running.",
     ),
 ]
 
-#: The last one is printed only for damaged entries.
+#: The last column is printed only for damaged entries.
 _ENTRY_COLUMNS = ("INDEX", "TERM", "KIND", "BYTES", "OFFSETS", "RECORDS", "CODEC", "PRODUCER", "PROBLEM")
 #: More entries are printed as further tables.
 _ENTRIES_IN_A_TABLE = 500
@@ -46,8 +46,8 @@ def dump(
     group: Annotated[
         int | None, typer.Option("--group", min=0, help="Print this Raft group's entries; without it, all groups.")
     ] = None,
-    from_index: Annotated[int | None, typer.Option("--from-index", min=0, help="The first entry to print.")] = None,
-    to_index: Annotated[int | None, typer.Option("--to-index", min=0, help="The last entry to print.")] = None,
+    from_index: Annotated[int | None, typer.Option("--from-index", min=0, help="First entry to print.")] = None,
+    to_index: Annotated[int | None, typer.Option("--to-index", min=0, help="Last entry to print.")] = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Prints the Raft groups on a node's disk, or one group's entries. Group 0 is the cluster's metadata; the group of
@@ -61,7 +61,7 @@ def dump(
         if group is None:
             _print_groups(list(inspection.groups()), output)
         elif group not in known:
-            raise CommandError(f"no group {group} in {data_dir}; there are {node_list(known) or 'none'}")
+            raise CommandError(f"no group {group} in {data_dir}; existing groups: {node_list(known) or 'none'}")
         else:
             _print_entries(inspection.entries(group, from_index, to_index), output)
 
@@ -119,7 +119,7 @@ def _group_json(row: RaftGroupRow) -> dict[str, object]:
 
 
 def _print_entries(entries: Iterable[EntryRow], output: OutputFormat) -> None:
-    """Prints entries while they are read: a log may be larger than the memory."""
+    """Prints entries while they are being read: a log may be larger than the memory."""
     if output is OutputFormat.JSON:
         for row in entries:
             sys.stdout.write(json.dumps(_entry_json(row)) + "\n")
@@ -159,8 +159,9 @@ def _problem(row: EntryRow) -> str:
 
 
 def _unreadable(row: EntryRow) -> str | None:
-    """Returns why the records of a sound batch cannot be read; None if they can. They are as their producer wrote
-    them, on every replica: this is not damage."""
+    """Returns why the records of a sound batch cannot be read; None if they can. They are as their producer wrote them,
+    on every replica: this is not damage.
+    """
     from quorumlog.wire.columns import read_columns
     from quorumlog.wire.entry import CorruptEntryError
 
@@ -174,7 +175,7 @@ def _unreadable(row: EntryRow) -> str | None:
 
 
 def _codec(row: EntryRow) -> str:
-    """How the payload is compressed; of a Kafka client's batch, its word for it."""
+    """Returns the compression of the payload; for a Kafka client's batch, Kafka's name for it."""
     if row.kafka is not None:
         return f"kafka/{row.kafka.codec.name.lower()}"
     return row.header.codec.name.lower() if row.header else "-"
@@ -220,9 +221,9 @@ def _print_report(report: VerifyReport, output: OutputFormat) -> None:
         return
     read = f"{plural(report.groups, 'group')}, {report.entries:,} entries, {report.entry_bytes:,} bytes of entries"
     if report.sound:
-        print(f"{report.data_dir}: sound: {read}, every checksum and hash chain as written")
+        print(f"{report.data_dir}: sound: {read}, every checksum and hash chain is correct")
         return
     print(f"{report.data_dir}: DAMAGED: {plural(len(report.problems), 'problem')} in {read}")
     for problem in report.problems:
         print(f"  {problem}")
-    print("keep this directory; the other replicas have the data. Nothing damaged is ever served")
+    print("keep this directory; the other replicas have the data. Damaged data is never served")

@@ -1,4 +1,4 @@
-"""The entry point ``quorumlog``: all commands joined into one tree."""
+"""Command tree of ``quorumlog``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from quorumlog.cli.suggestions import add_suggestions
 from quorumlog.cli.users import commands as users
 from quorumlog.cli.users import quotas
 
-#: What options and arguments of numbers are annotated with.
+#: Annotations of numeric options and arguments.
 _NUMBERS = (int, float, list[int], list[float])
 
 app = typer.Typer(
@@ -76,7 +76,7 @@ app.command("console", epilog=console.EXAMPLE)(console.console)
 
 @app.command("version", epilog="Example: quorumlog version")
 def print_version() -> None:
-    """The version, as --version prints it."""
+    """Prints the version, like --version."""
     from importlib.metadata import version
 
     from quorumlog.pure import is_compiled
@@ -102,7 +102,7 @@ def quorumlog(
             envvar="QUORUMLOG_COMMAND_CONFIG",
             metavar="FILE",
             parser=file_path,
-            help="How nodes are reached: lines such as security.protocol=SSL, ssl.ca.location=node-ca.crt.",
+            help="Client settings: lines such as security.protocol=SSL, ssl.ca.location=node-ca.crt.",
         ),
     ] = None,
 ) -> None:
@@ -111,8 +111,9 @@ def quorumlog(
 
 
 def _refuse_odd_numbers(command: Any) -> None:
-    """Has the options and arguments of a command tree refuse text that only Python reads as a number: ``1_000``. Those
-    with a parser of their own, such as ``--throttle 50MB/s``, decide themselves."""
+    """Makes the options and arguments of a command tree reject text that only Python parses as a number, such as
+    ``1_000``. Those with a parser of their own, such as ``--throttle 50MB/s``, are not affected.
+    """
     for parameter in command.params:
         kind = getattr(parameter, "type_descriptor", None)
         if kind is not None and kind.annotation in _NUMBERS and kind.parameter_info.parser is None:
@@ -137,7 +138,7 @@ def _in_plain_digits(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs the command line and ends the process with its exit status."""
+    """Runs the command line and exits the process with its status."""
     boundary.say_what_clients_warn_of()
     command = typer.main.get_command(app)
     _refuse_odd_numbers(command)

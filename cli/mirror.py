@@ -1,4 +1,4 @@
-"""``quorumlog mirror``: copies a Kafka cluster's topics, records and groups into this one."""
+"""``quorumlog mirror``: copies topics, records and groups of a Kafka cluster into this one."""
 
 from __future__ import annotations
 
@@ -28,32 +28,34 @@ EXAMPLE = "Example: quorumlog mirror --from kafka://127.0.0.1:9092 --topic order
 
 def mirror(
     source: Annotated[
-        str, typer.Option("--from", metavar="kafka://HOST:PORT[,…]", help="The cluster to copy.", show_default=False)
+        str,
+        typer.Option("--from", metavar="kafka://HOST:PORT[,…]", help="Kafka cluster to copy.", show_default=False),
     ],
     *,
     topics: Annotated[
-        list[str] | None, typer.Option("--topic", metavar="NAME", help="Only this topic; may be given several times.")
+        list[str] | None, typer.Option("--topic", metavar="NAME", help="Topic to copy; repeatable; all without one.")
     ] = None,
-    name: Annotated[
-        str, typer.Option("--name", help="Of the mirror: under it is written down how far it is.")
-    ] = "kafka",
+    name: Annotated[str, typer.Option("--name", help="Name under which progress is stored.")] = "kafka",
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on with what comes, until Ctrl-C; otherwise end where the source ends.")
+        bool,
+        typer.Option(
+            "--follow", help="Keep copying new records until Ctrl-C; by default stop at the end of the source."
+        ),
     ] = False,
-    no_groups: Annotated[bool, typer.Option("--no-groups", help="Leave out what groups have committed.")] = False,
+    no_groups: Annotated[bool, typer.Option("--no-groups", help="Do not copy committed offsets of groups.")] = False,
     source_config: Annotated[
         Path | None,
         typer.Option(
             "--from-config",
             metavar="FILE",
             parser=file_path,
-            help="How the source is reached: lines of librdkafka's properties, such as security.protocol=SASL_SSL.",
+            help="Client settings for the source: librdkafka properties, such as security.protocol=SASL_SSL.",
         ),
     ] = None,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Copies topics, records and groups of a Kafka cluster into this one, each record once. Typed again it goes on."""
+    """Copies topics, records and groups of a Kafka cluster into this one, each record once. Run it again to resume."""
     from quorumlog.sdk.mirror.commands import mirror as copy
     from quorumlog.sdk.mirror.source import KafkaSource
 
@@ -79,12 +81,12 @@ def mirror(
     said = f"{plural(report.topics, 'topic')} with {plural(report.partitions, 'partition')}"
     done = "Stopped after" if asked and not follow else "Copied"
     groups = "" if no_groups else f"; {plural(report.groups, 'group')}"
-    print(f"{done} {report.records:,} records of {said}{groups}. The same command goes on from here.")
+    print(f"{done} {report.records:,} records of {said}{groups}. Run the same command to continue.")
 
 
 @contextmanager
 def _stopped_by_signals() -> Iterator[list[int]]:
-    """What has been asked for by Ctrl-C or SIGTERM while the block runs; the second one interrupts."""
+    """Yields a list that the first Ctrl-C or SIGTERM appends to while the block runs; the second one interrupts."""
     asked: list[int] = []
 
     def stop(number: int, _frame: object) -> None:

@@ -1,4 +1,4 @@
-"""``quorumlog node``: one node of a cluster, in the foreground."""
+"""``quorumlog node``: runs one node of a cluster in the foreground."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import typer
 
 from quorumlog.cli.options import directory_path, file_path
 
-app = typer.Typer(no_args_is_help=True, help="One node: start.")
+app = typer.Typer(no_args_is_help=True, help="A single node: start.")
 
 
 @app.callback()
 def node() -> None:
-    """One node of a cluster."""
+    """A single node of a cluster."""
 
 
 @app.command(
@@ -26,43 +26,47 @@ def start(
     *,
     config: Annotated[
         Path | None,
-        typer.Option(
-            "--config", metavar="FILE", parser=file_path, help="TOML with the settings below; flags win over it."
-        ),
+        typer.Option("--config", metavar="FILE", parser=file_path, help="TOML file with settings; flags override it."),
     ] = None,
-    node_id: Annotated[int | None, typer.Option("--node-id", help="Unique in the cluster; needed.")] = None,
+    node_id: Annotated[
+        int | None, typer.Option("--node-id", help="Id of the node, unique in the cluster; required.")
+    ] = None,
     listen: Annotated[
-        str | None, typer.Option("--listen", metavar="HOST:PORT", help="Where clients and peers connect; needed.")
+        str | None, typer.Option("--listen", metavar="HOST:PORT", help="Address for clients and peers; required.")
     ] = None,
     data_dir: Annotated[
         Path | None,
-        typer.Option("--data-dir", metavar="DIR", parser=directory_path, help="Made if it does not exist; needed."),
+        typer.Option(
+            "--data-dir", metavar="DIR", parser=directory_path, help="Data directory, created if missing; required."
+        ),
     ] = None,
     controllers: Annotated[
         str | None,
         typer.Option(
-            "--controllers", metavar="ID@HOST:PORT[,…]", help="The nodes that form the cluster and vote; needed."
+            "--controllers", metavar="ID@HOST:PORT[,…]", help="Nodes that form the cluster and vote; required."
         ),
     ] = None,
     advertise: Annotated[
         str | None,
-        typer.Option("--advertise", metavar="HOST:PORT", help="Where others reach it; by default as --listen."),
+        typer.Option("--advertise", metavar="HOST:PORT", help="Address that others connect to; by default --listen."),
     ] = None,
-    rack: Annotated[str | None, typer.Option("--rack", help="Replicas are spread over racks.")] = None,
+    rack: Annotated[
+        str | None, typer.Option("--rack", help="Rack of the node; replicas are spread over racks.")
+    ] = None,
     witness_only: Annotated[
-        bool, typer.Option("--witness-only", help="It votes for partitions with two or four copies, and holds none.")
+        bool, typer.Option("--witness-only", help="Only vote for partitions with two or four copies, and hold none.")
     ] = False,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond loopback without TLS and authentication.")
     ] = False,
     metrics_listen: Annotated[
-        str | None, typer.Option("--metrics-listen", metavar="HOST:PORT", help="Where to serve Prometheus metrics.")
+        str | None, typer.Option("--metrics-listen", metavar="HOST:PORT", help="Address of the Prometheus metrics.")
     ] = None,
 ) -> None:
-    """Runs a node until SIGTERM or Ctrl-C, which hand its leaderships over and stop it. No formatting comes first.
+    """Runs a node until SIGTERM or Ctrl-C, then hands its leaderships over and stops. No formatting is needed.
 
-    Every flag is also an environment variable (QUORUMLOG_NODE_ID, …) and a key of the file (node_id = …); flags win,
-    then the environment, then the file. There are more of those than flags: docs/operations.md has all.
+    Every flag is also an environment variable (QUORUMLOG_NODE_ID, …) and a key of the file (node_id = …). Flags
+    override the environment, which overrides the file. docs/operations.md lists more settings than there are flags.
     """
     from quorumlog.server.config.settings import SettingsError, load
     from quorumlog.server.process.runtime import run
@@ -83,7 +87,7 @@ def start(
         settings = load(flags, config)
     except SettingsError as error:
         if chosen_format(flags, config) == "console":
-            raise  # Said as by every other command.
+            raise  # Reported as by every other command.
         StartLog("json").error(str(error))
         raise typer.Exit(1) from None
     raise typer.Exit(run(settings))

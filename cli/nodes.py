@@ -1,4 +1,4 @@
-"""``quorumlog nodes``: the nodes of the cluster, and how they leave it."""
+"""``quorumlog nodes``: lists, drains, replaces and removes nodes."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Nodes: list, drain, undrain, replace, remove.")
 
 _LOOK_EVERY_S = 0.5
-#: How long the controller may need to notice that a node is down: a few sessions of a broker.
+#: Time that the controller may need to notice that a node is down (s): a few broker sessions.
 _NOTICE_S = 15
-#: After this time without a leader a partition has lost too many of its nodes to elect one.
+#: After this time without a leader (s) a partition has lost too many of its nodes to elect one.
 _LEADERLESS_S = 20
-#: Moves that a plan in a table shows.
+#: Maximum number of moves shown in the table of a plan.
 _SHOWN_MOVES = 20
 
-Node = Annotated[int, typer.Argument(metavar="NODE", help="Its node id.")]
-Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Return once the node is empty.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")]
+Node = Annotated[int, typer.Argument(metavar="NODE", help="Id of the node.")]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the node is empty.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")]
 
 
 @dataclass(slots=True, frozen=True)
 class _Holdings:
-    """What each node holds.
+    """Replicas and leaders on each node.
 
     Arguments:
-        replicas: of partitions, by node; new ones that are being copied count too.
-        leaders: partitions that each leads.
+        replicas: number of replicas by node; new ones that are being copied count too.
+        leaders: number of partitions that each node leads.
     """
 
     replicas: Counter[int]
@@ -61,8 +61,9 @@ def nodes() -> None:
 def list_nodes(
     *, bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, output: Output = OutputFormat.TABLE
 ) -> None:
-    """All nodes: where they are, whether they are up, what they hold, who votes on the metadata, when all of their
-    storage had last been read and checked."""
+    """Lists all nodes: address, state, replicas, leaders, votes on the metadata, and when all of their storage was last
+    scrubbed.
+    """
     from quorumlog.sdk import NodeDescription
 
     with connect(bootstrap_servers) as admin:
@@ -110,7 +111,7 @@ def list_nodes(
 
 
 def _last_scrubbed(node: NodeDescription | None) -> str | None:
-    """When all of a node's storage had last been read, in UTC; None where it does not say, or never was."""
+    """Returns when all of a node's storage was last read, in UTC; None if that is unknown or never happened."""
     if node is None or not node.last_scrubbed_ms:
         return None
     return datetime.fromtimestamp(node.last_scrubbed_ms / 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -126,10 +127,10 @@ def drain(
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Moves all replicas of a node to others, dead or alive, over racks, while clients write and read.
+    """Moves all replicas of a node, running or not, to other nodes, spread over racks, while clients write and read.
 
-    The cluster goes on with it by itself when this command is interrupted. `nodes undrain` calls it off. Typed again
-    with another throttle, it changes that of what is under way.
+    The cluster continues automatically if this command is interrupted. `nodes undrain` cancels the drain. Run it again
+    with another throttle to change that of the moves under way.
     """
     with connect(bootstrap_servers) as admin:
         plan = admin.drain_node(node, throttle_bytes_per_second=throttle or 0, validate_only=dry_run)
@@ -145,9 +146,9 @@ def undrain(
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Lets a node stay that is being drained, or whose disk was given up too early.
+    """Keeps a node that is being drained, or whose disk was given up too early.
 
-    Moves under way go back; what has left the node stays where it is, but for what a lost disk is to get back.
+    Moves under way are reverted; replicas that have left the node are not moved back, except those of a lost disk.
     """
     with connect(bootstrap_servers) as admin:
         admin.undrain_node(node)
@@ -158,20 +159,20 @@ def undrain(
 def replace(
     node: Node,
     *,
-    successor: Annotated[int, typer.Option("--with", metavar="NODE", help="The node that takes over.")],
+    successor: Annotated[int, typer.Option("--with", metavar="NODE", help="Node that takes over.")],
     wait: Wait = True,
     dry_run: DryRun = False,
     throttle: Throttle = None,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Lets one node take over all that another has: its replicas, and its vote on the metadata if it has one.
+    """Moves all that a node has to another node: its replicas, and its vote on the metadata if it has one.
 
-    A node that is down is struck off in the end: its id is never used again. One that is up stays, without replicas.
+    A node that is down is removed in the end: its id is never used again. A running node stays, without replicas.
 
-    `nodes replace 3 --with 3` is for a node that is down because its disk is lost. What was on that disk is given up,
-    and node 3 gets all of it anew from the others when it starts with an empty data directory. Until then `nodes
-    undrain` calls it off.
+    `nodes replace 3 --with 3` is for a node that is down because its disk is lost. The data on that disk is given up,
+    and node 3 gets all of it from the other nodes when it starts with an empty data directory. Until then, `nodes
+    undrain` cancels the replacement.
     """
     if node == successor:
         _replace_disk(bootstrap_servers, node, output, throttle or 0, dry_run=dry_run, wait=wait)
@@ -195,7 +196,7 @@ def remove(
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Strikes a node off that is down, has no replicas and no vote. Its id is never used again."""
+    """Removes a node that is down and has no replicas and no vote. Its id is never used again."""
     with connect(bootstrap_servers) as admin:
         admin.remove_node(node, validate_only=dry_run)
     _print_result(node, "could be removed" if dry_run else "is removed", output)
@@ -218,7 +219,7 @@ def _state(broker: BrokerDescription, empty: Container[int]) -> str:
     if broker.witness_only:
         state += ", witnesses only"
     if broker.returning and not broker.lost:
-        state += f", {plural(broker.returning, 'replica')} to come back"
+        state += f", {plural(broker.returning, 'replica')} to be restored"
     return state + (", draining" if broker.leaving else "")
 
 
@@ -229,7 +230,7 @@ def _replace_disk(servers: str, node: int, output: OutputFormat, throttle: int, 
         former = _broker(admin, node)
         is_on_its_way = bool(former.returning) and not former.lost and not former.fenced
         if is_on_its_way:
-            # There is nothing more to be given up.
+            # The disk has been given up already.
             plan = NodePlan((), former.returning, ())
         else:
             plan = _give_up_disk(admin, former, throttle, dry_run=dry_run)
@@ -239,7 +240,7 @@ def _replace_disk(servers: str, node: int, output: OutputFormat, throttle: int, 
         _print_plan(node, plan, output, dry_run=dry_run, waited=wait)
         return
     if plan.moves:
-        print(f"{plural(plan.all_moves, 'replica')} {'would be' if dry_run else 'are'} copied anew to node {node}")
+        print(f"{plural(plan.all_moves, 'replica')} {'would be' if dry_run else 'are'} copied to node {node} again")
         _print_moves(plan)
     if plan.voters:
         print(f"metadata quorum: nodes {node_list(plan.voters)}")
@@ -248,7 +249,7 @@ def _replace_disk(servers: str, node: int, output: OutputFormat, throttle: int, 
     if wait:
         print(f"node {node} has all of its replicas again")
     else:
-        print(f"start node {node} with an empty data directory; quorumlog nodes list says how far it is")
+        print(f"start node {node} with an empty data directory; quorumlog nodes list shows its progress")
 
 
 def _broker(admin: Admin, node: int) -> BrokerDescription:
@@ -261,7 +262,7 @@ def _broker(admin: Admin, node: int) -> BrokerDescription:
 
 
 def _give_up_disk(admin: Admin, broker: BrokerDescription, throttle: int, *, dry_run: bool) -> NodePlan:
-    """Has the disk given up; the controller may need a while to count the node as down."""
+    """Gives the disk up; waits up to ``_NOTICE_S`` for the controller to count the node as down."""
     from quorumlog.sdk import NodePlan
     from quorumlog.sdk.errors import InvalidRequestError
 
@@ -277,7 +278,7 @@ def _give_up_disk(admin: Admin, broker: BrokerDescription, throttle: int, *, dry
         except InvalidRequestError:
             now = _broker(admin, broker.node_id)
             if now.directory_id != broker.directory_id:
-                # A node that has moved its storage aside asks for this itself, and was faster.
+                # A node that has moved its storage aside requests this itself, and was faster.
                 return NodePlan((), now.returning, ())
             if now.fenced or time.monotonic() > deadline or _answers_with(admin, now):
                 raise
@@ -285,7 +286,7 @@ def _give_up_disk(admin: Admin, broker: BrokerDescription, throttle: int, *, dry
 
 
 def _answers_with(admin: Admin, broker: BrokerDescription) -> bool:
-    """Whether a node answers that still has the data directory with which it registered."""
+    """True if a node answers that still has the data directory with which it registered."""
     from quorumlog.sdk import NodeDescription
 
     answers = (each for each in admin.describe_nodes() if isinstance(each, NodeDescription))
@@ -293,14 +294,14 @@ def _answers_with(admin: Admin, broker: BrokerDescription) -> bool:
 
 
 def _wait_for_disk(admin: Admin, former: BrokerDescription, plan: NodePlan, *, may_be_called_off: bool) -> None:
-    """Waits until a node has another data directory, and on that all that it had on the former one."""
+    """Waits until a node has another data directory, with all replicas that it had on the former one."""
     node, hinted = former.node_id, False
     with progress(f"replacing the disk of node {node}", plan.all_moves, "replicas copied") as tell:
         while True:
             broker = _broker(admin, node)
             called_off = may_be_called_off and not broker.lost and broker.directory_id == former.directory_id
             if called_off:
-                raise CommandError(f"the disk of node {node} counts again: somebody has called its replacement off")
+                raise CommandError(f"the replacement of node {node}'s disk was canceled by someone else")
             if broker.lost and not hinted and not _answers_with_another(admin, broker):
                 hinted = True
                 print(f"start node {node} with an empty data directory", file=sys.stderr)
@@ -319,7 +320,7 @@ def _answers_with_another(admin: Admin, broker: BrokerDescription) -> bool:
 
 
 def _is_in_sync(admin: Admin, node: int, *, votes: bool) -> bool:
-    """Whether a node is in sync in all that it has replicas of, and votes on the metadata if it is to."""
+    """True if a node is in sync for all of its replicas, and votes on the metadata if it should."""
     partitions = [each for topic in admin.describe_topics(include_internal=True) for each in topic.partitions]
     in_sync = all(node in each.isr for each in partitions if node in each.replicas)
     if not in_sync or not votes:
@@ -331,7 +332,7 @@ def _is_in_sync(admin: Admin, node: int, *, votes: bool) -> bool:
 def _held(admin: Admin) -> _Holdings:
     partitions = [each for topic in admin.describe_topics(include_internal=True) for each in topic.partitions]
     replicas = Counter(node for partition in partitions for node in partition.replicas)
-    # A node is empty once its witnesses have left it, too.
+    # A node is empty only once its witnesses have left it, too.
     replicas.update(partition.witness for partition in partitions if partition.witness is not None)
     for move in admin.list_partition_reassignments().values():
         replicas.update(move.adding_replicas)
@@ -339,7 +340,7 @@ def _held(admin: Admin) -> _Holdings:
 
 
 def _wait(admin: Admin, node: int, plan: NodePlan) -> None:
-    """Waits until a node holds nothing, and votes no more if another takes that over."""
+    """Waits until a node holds no replicas, and has lost its vote if another node takes it over."""
     stuck_since: float | None = None
     planned = {(each.topic, each.partition): each.size_bytes for each in plan.moves}
     mean = plan.all_bytes // plan.all_moves if plan.all_moves else 0
@@ -349,15 +350,15 @@ def _wait(admin: Admin, node: int, plan: NodePlan) -> None:
             left = _left_on(admin, node)
             places = [(topic, each.partition) for topic, each in left]
             meter = BytesLeft(places, {place: planned.get(place, mean) for place in places})
-            # To ask all nodes is only worth it where somebody looks.
+            # Querying all nodes is worthwhile only if the progress is shown.
             looked_at = bool(plan.all_bytes) and sys.stderr.isatty()
             tell(len(left), meter.of(places, copies_under_way(admin)) if looked_at else 0)
             if not left and (not plan.voters or _has_given_its_vote(admin, node)):
                 return
-            # As of now: a node that is behind knows nothing of the drain yet.
+            # Linearizable: a node that is behind may not know of the drain yet.
             brokers = admin.describe_cluster(linearizable=True).brokers
             if not any(broker.node_id == node and broker.leaving for broker in brokers):
-                raise CommandError(f"node {node} is not being drained any more: somebody has called it off")
+                raise CommandError(f"node {node} is no longer being drained: the drain was canceled by someone else")
             if not left or any(partition.leader is not None for _, partition in left):
                 stuck_since = None
             elif stuck_since is None:
@@ -371,7 +372,7 @@ def _wait(admin: Admin, node: int, plan: NodePlan) -> None:
 def _waiting(
     admin: Admin, node: int, left: list[tuple[str, PartitionDescription]], meter: BytesLeft
 ) -> tuple[int, str]:
-    """How many bytes are left to leave a node, and what that waits for."""
+    """Returns how many bytes are left to be copied, and what the moves wait for."""
     if not left:
         return 0, f"node {node} is empty, and votes until {_who_is_to_vote(admin)}"
     down = [broker.node_id for broker in admin.describe_cluster().brokers if broker.fenced]
@@ -387,39 +388,39 @@ def _who_is_to_vote(admin: Admin) -> str:
 
 
 def _left_on(admin: Admin, node: int) -> list[tuple[str, PartitionDescription]]:
-    """The partitions, each with its topic, of which a node has a replica."""
+    """Returns the partitions, with their topics, of which a node has a replica."""
     topics = admin.describe_topics(include_internal=True)
     return [(topic.name, each) for topic in topics for each in topic.partitions if node in each.replicas]
 
 
 def _why_stuck(node: int, left: list[tuple[str, PartitionDescription]], brokers: tuple[BrokerDescription, ...]) -> str:
-    """Why nothing moves any more: only a partition's leader can copy it."""
+    """Returns why no replica can move: only a partition's leader can copy it."""
     topic, partition = left[0]
     down = [broker.node_id for broker in brokers if broker.fenced and broker.node_id in partition.replicas]
     many = f"{plural(len(left), 'replica')} cannot leave node {node}: no node leads"
     of_its = f"of its nodes {node_list(partition.replicas)}"
     why = f"and {of_its} these are down: {node_list(down)}" if down else f"although all {of_its} are up"
     return (
-        f"{many} {topic}-{partition.partition}, {why}; start those, or delete the topic if their disks are lost."
-        f" Node {node} stays drained: what can move later does so by itself"
+        f"{many} {topic}-{partition.partition}, {why}; start them, or delete the topic if their disks are lost."
+        f" Node {node} keeps draining: replicas move automatically once they can"
     )
 
 
 def _has_given_its_vote(admin: Admin, node: int) -> bool:
-    """Whether a node votes no more. Who does so instead may have been changed again by somebody else."""
+    """True if a node no longer votes. Its successor may have been changed again by another command."""
     quorum = admin.describe_quorum()
     if quorum.leader_id is None or quorum.outgoing_voters:
         return False
     if quorum.wanted_voters and node not in quorum.wanted_voters:
-        # Where it has lost its vote before, somebody is still to get it.
+        # If it has lost its vote already, another node must still get it.
         return False
     if node in quorum.wanted_voters:
-        raise CommandError(f"node {node} is to keep its vote in the metadata quorum: somebody has changed that")
+        raise CommandError(f"node {node} keeps its vote in the metadata quorum: another command has changed the voters")
     return all(voter.node_id != node for voter in quorum.voters)
 
 
 def _remove_if_down(admin: Admin, node: int) -> bool:
-    """Strikes a node off that does not answer; the controller may need a while to count it as down."""
+    """Removes a node that does not answer; waits up to ``_NOTICE_S`` for the controller to count it as down."""
     deadline = time.monotonic() + _NOTICE_S
     while True:
         brokers = admin.describe_cluster(linearizable=True).brokers

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the parsing of their values."""
+"""Options shared by several commands, and the parsing of their values."""
 
 from __future__ import annotations
 
@@ -20,34 +20,36 @@ if TYPE_CHECKING:
 
 DEFAULT_BASE_PORT = 19092
 DEFAULT_BOOTSTRAP_SERVERS = f"127.0.0.1:{DEFAULT_BASE_PORT}"
-#: Longer than this nobody waits for a name to be completed.
+#: Time limit for completing a name (ms): a user would not wait longer.
 COMPLETED_WITHIN_MS = 500
 DEFAULT_DATA_DIRECTORY = Path("quorumlog-data")
 
 
 class OutputFormat(Enum):
-    """How a command prints its result."""
+    """Output format of a command."""
 
     TABLE = "table"
     JSON = "json"
 
 
 def path(text: str) -> Path:
-    """A path as given. (An empty one, such as of a variable that is not set, would mean the current directory.)"""
+    """Returns the given path; rejects an empty one, for example from an unset variable, which would mean the current
+    directory.
+    """
     if not text:
-        raise typer.BadParameter("it is empty; say '.' for the current directory")
+        raise typer.BadParameter("it is empty; use '.' for the current directory")
     return Path(text)
 
 
 def file_path(text: str) -> Path:
-    """The path of a file, which may be missing."""
+    """Returns the path of a file, which may be missing."""
     if os.path.isdir(text):
         raise typer.BadParameter(f"'{text}' is a directory; give a file")
     return path(text)
 
 
 def directory_path(text: str) -> Path:
-    """The path of a directory, which may be missing."""
+    """Returns the path of a directory, which may be missing."""
     if os.path.isfile(text):
         raise typer.BadParameter(f"'{text}' is a file; give a directory")
     return path(text)
@@ -60,19 +62,19 @@ BootstrapServers = Annotated[
         "-b",
         envvar="QUORUMLOG_BOOTSTRAP_SERVERS",
         metavar="HOST:PORT[,…]",
-        help="Nodes to ask first; any node of the cluster will do.",
+        help="Nodes to contact first; any node of the cluster works.",
     ),
 ]
-Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="For people or for programs.")]
+Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="Output format.")]
 Linearizable = Annotated[
-    bool, typer.Option("--linearizable", help="As of now: the node asks the controller first how new it must be.")
+    bool, typer.Option("--linearizable", help="Read the latest state: the node first checks with the controller.")
 ]
 NodeSettings = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Set a setting of every node (docs/operations.md lists them); repeat for each.",
+        help="Setting of every node (see docs/operations.md); repeatable.",
         show_default=False,
     ),
 ]
@@ -96,7 +98,7 @@ def node_settings(pairs: list[str] | None) -> dict[str, str]:
 
 
 DataDirectory = Annotated[
-    Path, typer.Option("--data-dir", metavar="DIR", parser=directory_path, help="Where the nodes keep their data.")
+    Path, typer.Option("--data-dir", metavar="DIR", parser=directory_path, help="Directory of the nodes' data.")
 ]
 
 
@@ -105,11 +107,11 @@ _RATE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,3})?)\s*([KMG]?i?B)?(?:/s)?", re.I
 
 
 def bytes_per_second(text: str) -> int:
-    """A rate such as ``50MB/s``, ``800KiB`` or ``50000000``, in bytes per second."""
+    """Parses a rate such as ``50MB/s``, ``800KiB`` or ``50000000``, in bytes per second."""
     match = _RATE.fullmatch(text.strip())
     rate = int(float(match[1]) * _UNITS[(match[2] or "").upper()]) if match is not None else 0
     if not rate:
-        raise typer.BadParameter(f"'{text}' is no rate, such as 50MB/s")
+        raise typer.BadParameter(f"'{text}' is not a rate, such as 50MB/s")
     return rate
 
 
@@ -119,26 +121,26 @@ Throttle = Annotated[
         "--throttle",
         metavar="RATE",
         parser=bytes_per_second,
-        help="The most that each node sends of the moves, such as 50MB/s; by default as fast as it goes.",
+        help="Limit for each node that sends moved data, such as 50MB/s; unlimited by default.",
         show_default=False,
     ),
 ]
 
 
-#: The properties that say how nodes are reached: keyword arguments of clients.
+#: Connection properties: keyword arguments of clients.
 _security: SecurityOptions = {}
 
 
 def client_options() -> SecurityOptions:
-    """How nodes are reached, as ``--command-config`` says: keyword arguments for every client."""
+    """Returns the connection settings of ``--command-config``: keyword arguments for every client."""
     return _security
 
 
 def read_command_config(file: Path | None) -> None:
-    """Takes the properties of clients from a file of lines such as ``security.protocol=SSL``.
+    """Reads the properties of clients from a file of lines such as ``security.protocol=SSL``.
 
     Raises:
-        CommandError: it cannot be read, or has another line.
+        CommandError: the file cannot be read, or has an invalid line.
     """
     global _security  # noqa: PLW0603  # once, by the callback before any command
     _security = {}
@@ -155,10 +157,10 @@ def read_command_config(file: Path | None) -> None:
 
 
 def read_properties(file: Path, option: str) -> Iterator[tuple[int, str, str | None]]:
-    """The lines of a file of properties: number, key and value; see ``properties_of``.
+    """Yields the lines of a properties file: number, key and value; see ``properties_of``.
 
     Arguments:
-        option: that named the file, for messages.
+        option: the option that named the file, for messages.
 
     Raises:
         CommandError: the file cannot be read.
@@ -168,12 +170,12 @@ def read_properties(file: Path, option: str) -> Iterator[tuple[int, str, str | N
     try:
         yield from properties_of(file)
     except (OSError, UnicodeDecodeError) as error:
-        reason = os_problem(error) if isinstance(error, OSError) else "it is no text"
+        reason = os_problem(error) if isinstance(error, OSError) else "it is not text"
         raise CommandError(f"{option}: cannot read {file}: {reason}") from None
 
 
 def topic_names(context: typer.Context, incomplete: str) -> list[str]:
-    """What a shell completes the name of a topic with: nothing where no node answers at once."""
+    """Returns the topic names that complete a word in a shell; none if no node answers at once."""
     from quorumlog.sdk import Admin, QuorumlogError
 
     given = context.find_root().params.get("command_config") or os.environ.get("QUORUMLOG_COMMAND_CONFIG")
@@ -192,14 +194,14 @@ def topic_names(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def connect(bootstrap_servers: str) -> Admin:
-    """An administration client, to be used in a ``with`` block."""
+    """Returns an administration client, for use in a ``with`` block."""
     from quorumlog.sdk import Admin
 
     return Admin(bootstrap_servers=bootstrap_servers, **client_options())
 
 
 def parse_settings(pairs: list[str]) -> dict[str, str]:
-    """Turns ``key=value`` arguments into a mapping.
+    """Parses ``key=value`` arguments into a mapping.
 
     Raises:
         CommandError: one has no ``=``, or a key is given twice.
@@ -216,10 +218,10 @@ def parse_settings(pairs: list[str]) -> dict[str, str]:
 
 
 def parse_replica_assignments(assignments: list[str]) -> dict[int, list[int]]:
-    """Turns arguments such as ``1,2,3``, one per partition, into the nodes of partitions 0, 1, and so on.
+    """Parses arguments such as ``1,2,3``, one per partition, into the nodes of partitions 0, 1, and so on.
 
     Raises:
-        CommandError: one is no list of node ids.
+        CommandError: one is not a list of node ids.
     """
     parsed: dict[int, list[int]] = {}
     for text in assignments:
@@ -231,22 +233,22 @@ def parse_replica_assignments(assignments: list[str]) -> dict[int, list[int]]:
 
 
 def read_json(file: Path, form: str) -> Any:
-    """The content of a file of JSON.
+    """Returns the content of a JSON file.
 
     Arguments:
-        form: what it should look like, for who gave another one.
+        form: the expected format, for the error message.
 
     Raises:
-        CommandError: it cannot be read, or is no JSON.
+        CommandError: the file cannot be read, or is not JSON.
     """
     try:
         return json.loads(file.read_text("utf-8"))
     except OSError as error:
         raise CommandError(f"cannot read {file}: {os_problem(error)}") from None
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CommandError(f"{file} is no JSON: {error}; expected {form}", WRONG_USAGE) from None
+        raise CommandError(f"{file} is not JSON: {error}; expected {form}", WRONG_USAGE) from None
 
 
 def unescape(text: str) -> str:
-    r"""A separator as typed in a shell: ``\t``, ``\n`` and ``\\`` stand for tab, newline and backslash."""
+    r"""Returns a separator as typed in a shell: ``\t``, ``\n`` and ``\\`` stand for tab, newline and backslash."""
     return text.replace("\\\\", "\0").replace("\\t", "\t").replace("\\n", "\n").replace("\0", "\\")

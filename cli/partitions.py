@@ -1,4 +1,4 @@
-"""``quorumlog partitions``: on which nodes the replicas of partitions are."""
+"""``quorumlog partitions``: placement of partition replicas on nodes."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ from quorumlog.cli.rendering import node_list, plural, print_json, print_table, 
 if TYPE_CHECKING:
     from quorumlog.sdk import Admin, PartitionReassignment, TopicPartition
 
-app = typer.Typer(no_args_is_help=True, help="Replicas of partitions: reassign, rebalance, list-reassignments.")
+app = typer.Typer(no_args_is_help=True, help="Partition replicas: reassign, rebalance, list-reassignments.")
 
 REASSIGN_EXAMPLE = "Example: quorumlog partitions reassign --topic orders --partition 0 --replicas 1,2,4 --wait"
 _FILE_FORM = '{"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 2, 4]}]}'
 _LOOK_EVERY_S = 0.5
 
-#: Where each partition is to be; None: where it is.
+#: The target nodes of each partition; None cancels its move.
 _Wishes = dict["TopicPartition", "list[int] | None"]
 
 
 @app.callback()
 def partitions() -> None:
-    """Replicas of partitions."""
+    """Partition replicas."""
 
 
 @app.command("reassign", epilog=REASSIGN_EXAMPLE)
 def reassign(
     *,
-    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Which topic; none with --file.")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Name of the topic; omit with --file.")] = None,
     partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", help="Which partition; repeatable; all without one.")
+        list[int] | None, typer.Option("--partition", "-p", help="Number of a partition; repeatable; all without one.")
     ] = None,
     replicas: Annotated[
-        str | None, typer.Option("--replicas", metavar="NODE,…", help="Where to; the preferred leader first.")
+        str | None, typer.Option("--replicas", metavar="NODE,…", help="Target nodes; the preferred leader first.")
     ] = None,
     file: Annotated[
         Path | None,
@@ -62,20 +62,22 @@ def reassign(
             "--file",
             metavar="FILE",
             parser=file_path,
-            help="As kafka-reassign-partitions takes it, instead of the others.",
+            help="Plan in the format of kafka-reassign-partitions; replaces the other options.",
         ),
     ] = None,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Partitions that are being moved go back.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Return once everything has been moved.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check only, and do nothing.")] = False,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Cancel moves under way: partitions return to their former nodes.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until all moves have finished.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the request, and change nothing.")] = False,
     throttle: Throttle = None,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Moves partitions to other nodes while they are written and read; clients do not notice.
+    """Moves partitions to other nodes while they are written and read; clients are not interrupted.
 
-    Every new replica copies the log first; only then do voters change. Until that, --cancel undoes it. To change the
-    throttle of a move under way, type the same again with another one.
+    Every new replica copies the log first; only then do voters change. Until then, --cancel undoes the move. To change
+    the throttle of a move under way, run the same command with another one.
     """
     _check_usage(topic, partition, replicas, file, cancel)
     with connect(bootstrap_servers) as admin:
@@ -85,7 +87,7 @@ def reassign(
             wait_for_moves(admin, set(wishes), {})
     result = "could be moved" if dry_run else "moved" if wait else "is being moved"
     if cancel:
-        result = "could go back" if dry_run else "back" if wait else "is going back"
+        result = "could be canceled" if dry_run else "canceled" if wait else "is being canceled"
     rows = [
         {"topic": tp.topic, "partition": tp.partition, "replicas": wanted, "result": result}
         for tp, wanted in wishes.items()
@@ -101,17 +103,17 @@ def reassign(
 def rebalance(
     *,
     most_moves: Annotated[
-        int, typer.Option("--most-moves", min=1, max=1_000, help="Partitions that change, the most worthwhile first.")
+        int, typer.Option("--most-moves", min=1, max=1_000, help="Maximum number of partitions to change, best first.")
     ] = 1_000,
     throttle: Throttle = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Return once everything has been moved.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until all moves have finished.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")] = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Spreads replicas, their bytes and leaderships evenly over nodes and racks, with few moves.
 
-    Takes nothing from or to nodes that are down. `partitions reassign --cancel` calls single moves off.
+    Nodes that are down are left out. `partitions reassign --cancel` cancels single moves.
     """
     from quorumlog.sdk import TopicPartition
 
@@ -136,7 +138,7 @@ def rebalance(
         print_json({"all_bytes": plan.all_bytes, "moves": moves, "loads": [asdict(load) for load in plan.loads]})
         return
     if not plan.moves:
-        print("Nothing would be gained: replicas, bytes and leaders are even.")
+        print("Nothing to do: replicas, bytes and leaders are evenly spread.")
         return
     verb = "would change" if dry_run else "changed" if wait else "are changing"
     print(f"{plural(len(plan.moves), 'partition')} {verb}, {size(plan.all_bytes)} to copy")
@@ -208,7 +210,7 @@ def _wishes(
         moving = admin.list_partition_reassignments()
         numbers = [number for number in numbers if (topic, number) in moving]
         if not numbers:
-            raise CommandError(f"no partition of topic {topic} is being moved: there is nothing to cancel")
+            raise CommandError(f"no partition of topic {topic} is being moved: nothing to cancel")
     return {TopicPartition(topic, number): wanted for number in partition or numbers}
 
 
@@ -233,24 +235,24 @@ def _from_file(file: Path) -> dict[TopicPartition, list[int]]:
             if wanted.setdefault(TopicPartition(topic, number), nodes) != nodes:
                 raise CommandError(f"{file} names {topic}-{number} twice, with different nodes", WRONG_USAGE)
     except (KeyError, TypeError):
-        raise CommandError(f"{file} has another form than {_FILE_FORM}", WRONG_USAGE) from None
+        raise CommandError(f"{file} has a wrong format: expected {_FILE_FORM}", WRONG_USAGE) from None
     if not wanted:
         raise CommandError(f"{file} names no partition; expected {_FILE_FORM}", WRONG_USAGE)
     return wanted
 
 
 def wait_for_moves(admin: Admin, wanted: set[TopicPartition], sizes: Mapping[Place, int]) -> None:
-    """Waits until none of some partitions is being moved any more.
+    """Waits until none of the given partitions is being moved.
 
     Arguments:
-        sizes: of their logs, in bytes, as far as they are known.
+        sizes: sizes of their logs in bytes, as far as they are known.
     """
     meter, stalls = BytesLeft(wanted, sizes), Stalls()
     with copying(f"moving {plural(len(wanted), 'partition')}", len(wanted), 0) as tell:
         while True:
             moves = admin.list_partition_reassignments()
             left = moves.keys() & wanted
-            # To ask all nodes is only worth it where somebody looks.
+            # Querying all nodes is worthwhile only if the progress is shown.
             left_bytes = meter.of(left, copies_under_way(admin)) if sys.stderr.isatty() else 0
             tell(len(left), left_bytes, meter.all_bytes)
             if not left:
@@ -262,13 +264,13 @@ def wait_for_moves(admin: Admin, wanted: set[TopicPartition], sizes: Mapping[Pla
 def _waiting(
     admin: Admin, moves: Mapping[TopicPartition, PartitionReassignment], left: Set[TopicPartition], meter: BytesLeft
 ) -> tuple[int, str]:
-    """How many bytes of moves are left, and what they wait for."""
+    """Returns how many bytes of moves are left, and what the moves wait for."""
     topics = admin.describe_topics(include_internal=True)
     partitions = [
         (topic.name, each) for topic in topics for each in topic.partitions if (topic.name, each.partition) in left
     ]
     if not partitions:
-        return 0, f"{plural(len(left), 'partition')} left: deleted by now"
+        return 0, f"{plural(len(left), 'partition')} left: deleted"
     down = [broker.node_id for broker in admin.describe_cluster().brokers if broker.fenced]
     copies = copies_under_way(admin)
     return meter.of(left, copies), what_is_waited_for(partitions, moves, copies, down)

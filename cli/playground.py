@@ -1,4 +1,4 @@
-"""The cluster behind ``quorumlog console --playground``: real processes of this machine, gone when the console ends."""
+"""The cluster behind ``quorumlog console --playground``: local processes, deleted when the console exits."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from quorumlog.chaos.processes.link_proxy import LinkProxies
     from quorumlog.local import LocalCluster
 
-#: Whose a connection is, is read here. Only Linux has it.
+#: The kernel's table of connections, which tells their owners. Only Linux has it.
 _SOCKETS = Path("/proc/net/tcp")
-#: Where nodes are reached whose links can be cut, each of their listeners at its own port: there are the proxies.
+#: Address that nodes with proxied links advertise, with a port for each of their listeners: the proxies listen there.
 _PROXIED_HOST = "127.0.0.2"
 
 
 class PlaygroundNodes:
-    """A local cluster as the console's page may handle it.
+    """A local cluster that the console's page can control.
 
     Arguments:
-        proxies: through which all of its links go; None where links cannot be cut.
+        proxies: proxies of all links; None where links cannot be cut.
     """
 
     def __init__(self, cluster: LocalCluster, proxies: LinkProxies | None) -> None:
@@ -43,36 +43,36 @@ class PlaygroundNodes:
 
     @property
     def kafka_bootstrap_servers(self) -> str:
-        """Where Kafka's own clients reach the nodes; empty where they are not served."""
+        """Addresses for Kafka clients; empty where they are not served."""
         return self._cluster.kafka_bootstrap_servers
 
     @property
     def cuts_links(self) -> bool:
-        """Whether a node can be cut off."""
+        """True if a node can be isolated."""
         return self._proxies is not None
 
     def kill(self, node: int) -> None:
-        """SIGKILL."""
+        """Sends SIGKILL."""
         _done(self._cluster.kill, node)
 
     def pause(self, node: int) -> None:
-        """SIGSTOP."""
+        """Sends SIGSTOP."""
         _done(self._cluster.pause, node)
 
     def resume(self, node: int) -> None:
-        """SIGCONT."""
+        """Sends SIGCONT."""
         _done(self._cluster.resume, node)
 
     def start(self, node: int) -> None:
-        """Starts it again on its data."""
+        """Starts it again with its data."""
         _done(self._cluster.start, node)
 
     def cut(self, node: int) -> None:
-        """Nothing gets to it or away from it any more; it runs on."""
+        """Cuts all links of a node, which keeps running."""
         self._links.isolate(node)
 
     def rejoin(self, node: int) -> None:
-        """Its links carry again."""
+        """Restores the links of a node."""
         self._links.rejoin(node)
 
     @property
@@ -95,11 +95,11 @@ def _done(call: Callable[[int], None], node: int) -> None:
 def playground_nodes(
     count: int, *, kafka: bool = False, settings: Mapping[str, str] | None = None
 ) -> Iterator[PlaygroundNodes]:
-    """A cluster that is there while the block runs; its data is temporary.
+    """Runs a cluster while the block runs; its data is temporary.
 
     Arguments:
-        settings: of every node, by name.
-        kafka: nodes also serve Kafka's own clients, whose links are cut like all others.
+        settings: settings of every node, by name.
+        kafka: nodes also serve Kafka clients, whose links are cut like all others.
     """
     from quorumlog.chaos.processes.link_proxy import LinkProxies
     from quorumlog.local import LocalCluster
@@ -118,7 +118,7 @@ def playground_nodes(
 
 
 def _ports(cluster: LocalCluster) -> dict[int, list[int]]:
-    """Where each node listens."""
+    """Returns the listening ports of each node."""
     served = [cluster.bootstrap_servers.split(",")]
     if cluster.kafka_bootstrap_servers:
         served.append(cluster.kafka_bootstrap_servers.split(","))

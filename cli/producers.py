@@ -1,4 +1,4 @@
-"""``quorumlog producers``: the names under which producers outlive their processes, and how to be rid of them."""
+"""``quorumlog producers``: lists and deletes the names under which producers resume after a restart."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Producer names: list, delete.")
 
-Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only names that begin with this.")]
+Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Prefix of the names.")]
 ClaimedBefore = Annotated[
     str | None,
     typer.Option(
         "--claimed-before",
         metavar="TIME",
-        help="Only names last claimed before: 2024-05-01T12:00:00 (UTC), or milliseconds since 1970.",
+        help="Latest time of the last claim: 2024-05-01T12:00:00 (UTC), or milliseconds since 1970.",
     ),
 ]
 
@@ -43,7 +43,7 @@ def list_producers(
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Names that are claimed, with the newest epoch and the time of their last claim on the controller's clock."""
+    """Lists claimed names, with the newest epoch and the time of the last claim by the controller's clock."""
     before_ms = _time_ms(claimed_before)
     with connect(bootstrap_servers) as admin:
         listed = _listed(admin, prefix, before_ms)
@@ -53,24 +53,29 @@ def list_producers(
         rows = ((each.name, str(each.producer_id), each.producer_epoch, _time(each.claimed_ms)) for each in listed)
         print_table(("NAME", "ID", "EPOCH", "CLAIMED"), rows)
     else:
-        print("There are no such producer names." if prefix or before_ms else "There are no producer names.")
+        print("No producer name matches." if prefix or before_ms else "No producer names exist.")
 
 
 @app.command(
     "delete", epilog="Example: quorumlog producers delete --prefix spark- --claimed-before 2024-05-01 --dry-run"
 )
 def delete(
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME…", help="Which names.", show_default=False)] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME…", help="Names to delete.", show_default=False)
+    ] = None,
     *,
     prefix: Prefix = "",
     claimed_before: ClaimedBefore = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed where there is no terminal.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")] = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Deletes names under which no work goes on. A producer that still writes under one is refused, and work that is
-    repeated under one writes its records twice."""
+    """Deletes names that are no longer in use. A producer that still writes under a deleted name is rejected, and work
+    that is repeated under it writes its records twice.
+    """
     if bool(names) is bool(prefix):
         raise CommandError("give the names to delete, or --prefix TEXT for all that begin with it", WRONG_USAGE)
     before_ms = _time_ms(claimed_before)
@@ -79,11 +84,11 @@ def delete(
         chosen = [each.name for each in listed]
         if chosen and not dry_run:
             confirm(
-                f"Delete {_summary(chosen)} for good?"
+                f"Permanently delete {_summary(chosen)}?"
                 " Work that is repeated under a deleted name writes its records twice.",
                 yes=yes,
             )
-            # What is claimed from now on is not what was agreed to.
+            # The user has not agreed to delete names that are claimed from now on.
             admin.delete_producers(chosen, claimed_before_ms=max(each.claimed_ms for each in listed) + 1)
     if output is OutputFormat.JSON:
         print_json([{"name": name, "deleted": not dry_run} for name in chosen])
@@ -91,7 +96,7 @@ def delete(
     for name in chosen:
         print(f"{'Would delete' if dry_run else 'Deleted'} producer name {name}.")
     if not chosen:
-        print("There are no such producer names.")
+        print("No producer name matches.")
 
 
 def _time_ms(claimed_before: str | None) -> int | None:
@@ -108,7 +113,7 @@ def _named(admin: Admin, names: list[str], before_ms: int | None) -> list[Produc
         if name not in known:
             names_in_use = [each.name for each in admin.list_producers("")]
             hint = did_you_mean(name, names_in_use, "'quorumlog producers list' shows all")
-            raise CommandError(f"there is no producer name {name}: {hint}")
+            raise CommandError(f"producer name {name} does not exist: {hint}")
         if before_ms is not None and known[name].claimed_ms >= before_ms:
             raise CommandError(f"producer name {name} was claimed at {_time(known[name].claimed_ms)}: it is in use")
     return [known[name] for name in dict.fromkeys(names)]

@@ -1,4 +1,4 @@
-"""Progress of what lasts: a bar on a terminal, and a line now and then elsewhere."""
+"""Progress of long operations: a bar on a terminal, and otherwise a line from time to time."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from typing import Protocol
 from quorumlog.cli.boundary import say
 from quorumlog.cli.rendering import size
 
-#: Without a terminal, how often a line says how far it is.
+#: Interval of the progress lines without a terminal (s).
 LINE_EVERY_S = 5.0
 
 
 class CopyTeller(Protocol):
-    """Takes how far copies are."""
+    """A function that displays the progress of copies."""
 
     def __call__(self, replicas: int, left_bytes: int, of_bytes: int = 0, /) -> None:
-        """How many replicas, and how many bytes of how many, are left; 0: as was said in the beginning."""
+        """Shows how many replicas, and how many of ``of_bytes`` bytes, are left; 0: the total given initially."""
 
 
 @contextmanager
 def progress(description: str, total: float | None, unit: str = "") -> Iterator[Callable[[float], None]]:
-    """Shows a bar on stderr while the block runs; without a terminal nothing is shown.
+    """Shows a bar on stderr while the block runs, on a terminal only.
 
     Arguments:
-        description: what is going on.
-        total: the value at which it is done; None where the end is not known.
-        unit: said behind the numbers.
+        description: the operation.
+        total: the value at which it is done; None if the end is not known.
+        unit: unit printed after the numbers.
 
     Yields:
-        A function that is told the value reached so far.
+        A function to call with the value reached so far.
     """
     if not sys.stderr.isatty():
         yield lambda _completed: None
@@ -52,20 +52,20 @@ def progress(description: str, total: float | None, unit: str = "") -> Iterator[
 
 
 class CountTeller(Protocol):
-    """Takes how many things are done."""
+    """A function that displays a count."""
 
     def __call__(self, count: int, share: float | None = None, /) -> None:
-        """How many, and which share of all that there is to do, from 0 to 1, where that is known."""
+        """Shows a count, and its share of the total, from 0 to 1, if that is known."""
 
 
 @contextmanager
 def counting(description: str, unit: str, *, plain_lines: bool = True) -> Iterator[CountTeller]:
-    """Shows on stderr how many things are done, how fast, and how long the rest takes where the end is known.
+    """Shows on stderr a count, its rate, and the time left if the end is known.
 
     Arguments:
-        description: what is going on.
+        description: the operation.
         unit: what is counted.
-        plain_lines: without a terminal, say it in a line every ``LINE_EVERY_S``; otherwise nothing is shown there.
+        plain_lines: without a terminal, print a line every ``LINE_EVERY_S``; otherwise nothing is shown there.
     """
     if not sys.stderr.isatty():
         yield _lines(description, unit) if plain_lines else lambda _count, _share=None: None
@@ -100,7 +100,7 @@ def _lines(description: str, unit: str) -> CountTeller:
 
 
 def _told(count: int, unit: str, share: float | None, elapsed_s: float) -> str:
-    """``120,000 records, 24,000/s, 31 %, 0:00:11 left``."""
+    """Returns a text such as ``120,000 records, 24,000/s, 31 %, 0:00:11 left``."""
     parts = [f"{count:,} {unit}", f"{count / max(elapsed_s, 0.001):,.0f}/s"]
     if share is not None:
         parts.append(f"{min(share, 1.0):.0%}".replace("%", " %"))
@@ -111,15 +111,15 @@ def _told(count: int, unit: str, share: float | None, elapsed_s: float) -> str:
 
 @contextmanager
 def copying(description: str, total: int, total_bytes: int) -> Iterator[CopyTeller]:
-    """Shows a bar on stderr while replicas are copied, by bytes where those are known; on a terminal only.
+    """Shows a bar on stderr while replicas are copied, by bytes if those are known; on a terminal only.
 
     Arguments:
-        total: how many replicas.
-        total_bytes: of all of them, about; 0 where that is not known yet.
+        total: number of replicas.
+        total_bytes: estimated bytes of all of them; 0 if that is not known yet.
 
     Yields:
-        A function that is told how many replicas, and how many bytes, are left, and of how many bytes where that has
-        become known. The time left is by the speed so far.
+        A function to call with the number of replicas and bytes left, and the total of bytes once it is known. The time
+        left is estimated from the speed so far.
     """
     if not sys.stderr.isatty():
         yield lambda _replicas, _bytes, _of_bytes=0: None

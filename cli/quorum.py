@@ -19,8 +19,8 @@ app = typer.Typer(no_args_is_help=True, help="The metadata quorum: describe, add
 
 _LOOK_EVERY_S = 0.2
 
-Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Return once the voters have changed.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check only, and do nothing.")]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the voters have changed.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check the request, and change nothing.")]
 
 
 @app.callback()
@@ -32,7 +32,7 @@ def quorum() -> None:
 def describe(
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, output: Output = OutputFormat.TABLE
 ) -> None:
-    """Who leads the metadata quorum, who votes in it, and how far its followers are behind."""
+    """Shows the leader and the voters of the metadata quorum, and the lag of its followers."""
     with connect(bootstrap_servers) as admin:
         state = admin.describe_quorum()
     replicas = [*state.voters, *state.observers]
@@ -73,41 +73,41 @@ def describe(
 
 @app.command("add", epilog="Example: quorumlog quorum add 4")
 def add(
-    nodes: Annotated[list[int], typer.Argument(metavar="NODE…", help="Nodes that are to vote; they are up.")],
+    nodes: Annotated[list[int], typer.Argument(metavar="NODE…", help="Nodes to add as voters; they must be up.")],
     *,
     wait: Wait = True,
     dry_run: DryRun = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Lets more nodes vote in the metadata quorum, once they have copied the metadata."""
+    """Adds voters to the metadata quorum, once they have copied the metadata."""
     _alter(bootstrap_servers, output, add=nodes, remove=[], wait=wait, dry_run=dry_run)
 
 
 @app.command("remove", epilog="Example: quorumlog quorum remove 3")
 def remove(
-    nodes: Annotated[list[int], typer.Argument(metavar="NODE…", help="Voters that are to vote no more.")],
+    nodes: Annotated[list[int], typer.Argument(metavar="NODE…", help="Voters to remove.")],
     *,
     wait: Wait = True,
     dry_run: DryRun = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Takes the vote from nodes, dead or alive. They stay in the cluster with their partitions."""
+    """Removes voters, running or not. They stay in the cluster with their partitions."""
     _alter(bootstrap_servers, output, add=[], remove=nodes, wait=wait, dry_run=dry_run)
 
 
 @app.command("replace", epilog="Example: quorumlog quorum replace 3 --with 4")
 def replace(
-    node: Annotated[int, typer.Argument(metavar="NODE", help="The voter that is to vote no more.")],
+    node: Annotated[int, typer.Argument(metavar="NODE", help="Voter to replace.")],
     *,
-    successor: Annotated[int, typer.Option("--with", metavar="NODE", help="The node that is to vote instead.")],
+    successor: Annotated[int, typer.Option("--with", metavar="NODE", help="Node that votes instead.")],
     wait: Wait = True,
     dry_run: DryRun = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Lets one node vote in the place of another, in one step: at no time are there fewer voters."""
+    """Replaces a voter by another node in one step: the number of voters never drops."""
     _alter(bootstrap_servers, output, add=[successor], remove=[node], wait=wait, dry_run=dry_run)
 
 
@@ -119,7 +119,7 @@ def _alter(
         voters = sorted(admin.alter_quorum(add=add, remove=remove, validate_only=dry_run))
         if wait and not dry_run:
             _wait(admin, voters)
-    result = "could vote" if dry_run else "vote" if wait else "are to vote"
+    result = "could vote" if dry_run else "vote" if wait else "will vote"
     if output is OutputFormat.JSON:
         print_json({"former_voters": before, "voters": voters, "result": result})
         return
@@ -129,19 +129,19 @@ def _alter(
 
 
 def _wait(admin: Admin, voters: list[int]) -> None:
-    with waiting(f"nodes {node_list(voters)} are to vote"):
+    with waiting(f"nodes {node_list(voters)} will vote"):
         while True:
             state = admin.describe_quorum()
             if not state.wanted_voters and not state.outgoing_voters and state.leader_id is not None:
                 voting = sorted(voter.node_id for voter in state.voters)
                 if voting == voters:
                     return
-                raise CommandError(f"somebody else has changed the quorum meanwhile: nodes {node_list(voting)} vote")
+                raise CommandError(f"the quorum was changed by another command: nodes {node_list(voting)} vote")
             time.sleep(_LOOK_EVERY_S)
 
 
 def _lost(state: QuorumDescription) -> str:
-    """That the quorum has no leader, and whom of its voters the node that was asked can hear."""
+    """Returns that the quorum has no leader, and which of its voters the contacted node can reach."""
     heard = [voter.node_id for voter in state.voters if voter.last_contact_ms is not None]
     voters = sorted(voter.node_id for voter in state.voters)
     return (

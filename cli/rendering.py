@@ -21,7 +21,7 @@ from quorumlog.cli.boundary import printable
 _SHORT_COLUMN = 24
 #: Wrapped text is at least this wide; narrower columns are harder to read than a line below the row.
 _NARROWEST_TEXT = 20
-#: Spaces between columns; the smaller gap if that lets more columns fit.
+#: Spaces between columns; the smaller gap is used if that lets more columns fit.
 _GAPS = (3, 2)
 _INDENT = " "
 #: Indentation of a cell that was moved below its row.
@@ -42,7 +42,8 @@ def print_json(value: object) -> None:
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Prints rows under column headings; numbers are aligned to the right. No cell and no heading is ever cut. Without
     a terminal each row is one line, as wide as its cells. Characters that a terminal would obey, or that the output
-    cannot encode, are escaped."""
+    cannot encode, are escaped.
+    """
     cells = [list(row) for row in rows]
     texts = [[printable(str(cell), sys.stdout.encoding) for cell in row] for row in cells]
     right = [bool(cells) and all(isinstance(row[i], (int, float)) for row in cells) for i in range(len(columns))]
@@ -69,7 +70,7 @@ class _Layout:
 
 
 def _layout(columns: Sequence[str], texts: list[list[str]], right: list[bool], limit: int | None) -> _Layout | None:
-    """Returns how the table fits in ``limit`` columns of a terminal; None where only records do."""
+    """Returns how the table fits in ``limit`` columns of a terminal; None if it fits only as records."""
     by_column = [[row[i] for row in texts] for i in range(len(columns))]
     natural = [max(map(_width, (name, *cells))) for name, cells in zip(columns, by_column, strict=True)]
     if limit is None:
@@ -98,7 +99,7 @@ def _least_width(name: str, cells: list[str]) -> int:
 
 
 def _shared_out(places: list[int], natural: list[int], least: list[int], limit: int) -> dict[int, int] | None:
-    """Gives columns their widths, up to the natural ones; None where not even the least ones fit."""
+    """Gives columns their widths, up to the natural ones; None if not even the least ones fit."""
     spare = limit - sum(least[i] for i in places)
     if spare < 0:
         return None
@@ -124,7 +125,7 @@ def _table(columns: Sequence[str], texts: list[list[str]], right: list[bool], la
             for whole in _filled([" " * _GAPS[0] * (n > 0) + part for n, part in enumerate(named)], layout.below_width):
                 for line in _wrapped(whole, layout.below_width):
                     yield _BELOW + line
-            # A column without a heading is a chart: its spaces have a meaning.
+            # A column without a heading is a chart: its spaces are significant.
             yield from (_BELOW + row[i] for i in layout.below if not columns[i])
     yield ""
 
@@ -140,7 +141,7 @@ def _row(cells: Sequence[str], right: list[bool], layout: _Layout) -> Iterator[s
 
 
 def _records(columns: Sequence[str], texts: list[list[str]], limit: int) -> Iterator[str]:
-    """One line for each cell, and an empty line between rows."""
+    """Yields one line for each cell, and an empty line between rows."""
     yield ""
     headings = [f"{name}:" if name else "" for name in columns]
     indent = max(map(_width, headings)) + 1
@@ -163,13 +164,14 @@ def _width(text: str) -> int:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Breaks text at spaces. A longer word stays whole, and the terminal wraps it: what is copied is the word."""
+    """Breaks text at spaces. A longer word stays whole, and the terminal wraps it, so that it is copied as one word."""
     return _filled(re.findall(" *[^ ]+", text), width)
 
 
 def _filled(pieces: list[str], width: int) -> list[str]:
     """Puts as many pieces on each line as fit. Each begins with the spaces that separate it from the one before; the
-    spaces before the very first are its place, as in a chart."""
+    spaces before the very first are its position, as in a chart.
+    """
     lines: list[str] = []
     line = ""
     for piece in pieces:
@@ -187,17 +189,17 @@ def symbol(wanted: str, substitute: str) -> str:
 
 
 def node_list(nodes: Iterable[int]) -> str:
-    """Node ids as Kafka prints them: ``1,2,3``."""
+    """Formats node ids like Kafka: ``1,2,3``."""
     return ",".join(str(node) for node in nodes)
 
 
 def plural(count: int, noun: str) -> str:
-    """``1 record``, ``2 records``, ``1,000 records``."""
+    """Formats a count with its noun: ``1 record``, ``2 records``, ``1,000 records``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def size(size_bytes: float) -> str:
-    """Bytes as a person reads them: ``1.4 GB``."""
+    """Formats bytes for people: ``1.4 GB``."""
     if size_bytes < 1_000:
         return f"{size_bytes:.0f} B"
     units = ("kB", "MB", "GB")

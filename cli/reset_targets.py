@@ -1,4 +1,4 @@
-"""Where a reset of offsets may lead: what the command line says, and the offset that it means in a partition."""
+"""Targets of an offset reset: parses the options, and computes the new offset of a partition."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ FILE_FORM = "lines of TOPIC,PARTITION,OFFSET, such as orders,0,42"
 
 
 class PartitionBeforeReset(NamedTuple):
-    """One partition before a reset: the offset committed in it (None without one), where it starts and ends, and its
-    first offset at or after the wanted time (None past the last record)."""
+    """One partition before a reset: its committed offset (None without one), its start and end, and its first offset at
+    or after the requested time (None past the last record).
+    """
 
     tp: TopicPartition
     committed: int | None
@@ -29,11 +30,11 @@ class PartitionBeforeReset(NamedTuple):
 
 
 class ResetTarget(NamedTuple):
-    """The offset of each place; not yet limited to what the log has.
+    """The new offset of each partition, not yet limited to the log.
 
     Attributes:
-        time_ms: what to look up beforehand, for ``PartitionBeforeReset.at_time``.
-        offsets: those that a file names; the file also says which partitions are meant.
+        time_ms: the time to look up beforehand, for ``PartitionBeforeReset.at_time``.
+        offsets: the offsets of a file; its partitions are the ones to reset.
     """
 
     offset: Callable[[PartitionBeforeReset], int]
@@ -42,7 +43,7 @@ class ResetTarget(NamedTuple):
 
 
 class Wish(NamedTuple):
-    """The options of the command line that name a target; one of them is given."""
+    """The options of the command line that name a target; exactly one is given."""
 
     to_earliest: bool = False
     to_latest: bool = False
@@ -56,10 +57,10 @@ class Wish(NamedTuple):
 
 
 def target(wish: Wish) -> ResetTarget:
-    """The target that the command line names.
+    """Returns the target that the command line names.
 
     Raises:
-        CommandError: none is named, more than one, or one that cannot be meant.
+        CommandError: no target is named, more than one, or an invalid one.
     """
     given = {name: value for name, value in wish._asdict().items() if value is not None and value is not False}
     if len(given) != 1:
@@ -95,25 +96,25 @@ def _time_ms(wish: Wish) -> int:
 def _committed(place: PartitionBeforeReset) -> int:
     if place.committed is None:
         topic, number = place.tp
-        raise CommandError(f"nothing is committed of {topic}-{number}: say where to with another option")
+        raise CommandError(f"no offset is committed for {topic}-{number}: choose the target with another option")
     return place.committed
 
 
 def within_log(place: PartitionBeforeReset, wanted: int) -> tuple[int, str | None]:
-    """The offset nearest to the wanted one that the log has, and what to say where that is another one."""
+    """Returns the offset of the log that is nearest to the requested one, and a warning if it is another one."""
     name = f"{place.tp.topic}-{place.tp.partition}"
     if wanted < place.start:
-        return place.start, f"offset {wanted} lies before the start of {name}: taking the start, {place.start}"
+        return place.start, f"offset {wanted} lies before the start of {name}: using the start, {place.start}"
     if wanted > place.end:
-        return place.end, f"offset {wanted} lies beyond the end of {name}: taking the end, {place.end}"
+        return place.end, f"offset {wanted} lies beyond the end of {name}: using the end, {place.end}"
     return wanted, None
 
 
 def read_offsets(file: Path) -> dict[TopicPartition, int]:
-    """The offsets that a file of ``--export`` names.
+    """Returns the offsets in a file of ``--export``.
 
     Raises:
-        CommandError: it cannot be read, or has another form.
+        CommandError: the file cannot be read, or has a wrong format.
     """
     from quorumlog.sdk import TopicPartition
 
@@ -123,11 +124,11 @@ def read_offsets(file: Path) -> dict[TopicPartition, int]:
     except OSError as error:
         raise CommandError(f"cannot read {file}: {os_problem(error)}") from None
     except (csv.Error, UnicodeDecodeError) as error:
-        raise CommandError(f"{file} is no CSV: {error}; expected {FILE_FORM}", WRONG_USAGE) from None
+        raise CommandError(f"{file} is not CSV: {error}; expected {FILE_FORM}", WRONG_USAGE) from None
     offsets: dict[TopicPartition, int] = {}
     for row in rows:
         if len(row) != 3 or not row[0] or not _is_number(row[1], 2**31) or not _is_number(row[2], 2**63):
-            raise CommandError(f"{file} has a row {','.join(row)!r}; expected {FILE_FORM}", WRONG_USAGE)
+            raise CommandError(f"{file} has an invalid row {','.join(row)!r}; expected {FILE_FORM}", WRONG_USAGE)
         where = TopicPartition(row[0], int(row[1]))
         if offsets.setdefault(where, int(row[2])) != int(row[2]):
             raise CommandError(f"{file} names {row[0]}-{row[1]} twice, with different offsets", WRONG_USAGE)

@@ -20,21 +20,22 @@ _LOOKUP_TIMEOUT_MS = 2_000
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """Returns the known name that is most like the given one, whatever the case; None where none is close."""
+    """Returns the known name that is most like the given one, ignoring case; None if none is close."""
     by_lower_case = {each.lower(): each for each in known}
     close = difflib.get_close_matches(name.lower(), by_lower_case, n=1)
     return by_lower_case[close[0]] if close else None
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
-    """Returns the question that ends an error about an unknown name, or ``otherwise`` where no known name is close."""
+    """Returns the question that ends an error about an unknown name, or ``otherwise`` if no known name is close."""
     close = closest(name, known)
     return otherwise if close is None else f"did you mean '{close}'?"
 
 
 def add_suggestions(command: Command) -> None:
-    """Makes every command below this one end with a suggestion where a name in its arguments is unknown to the
-    cluster. For that the names that exist are listed once."""
+    """Adds a suggestion to the error of every command below this one if a name in its arguments is unknown to the
+    cluster. For that the existing names are listed once.
+    """
     for below in getattr(command, "commands", {}).values():
         add_suggestions(below)
     if command.callback is not None and not hasattr(command, "commands"):

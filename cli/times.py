@@ -1,4 +1,4 @@
-"""Times on the command line: milliseconds since 1970, or a date and time; and how long something lasts."""
+"""Times on the command line: milliseconds since 1970, or a date and time; and durations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHORT_DURATION = re.compile("".join(_PART % unit for unit in _UNITS_MS), re.IGN
 
 
 def parse_time_ms(text: str, option: str) -> int:
-    """Milliseconds since 1970 of ``1700000000000`` or ``2024-05-01T12:00:00``; without a zone it is UTC.
+    """Parses ``1700000000000`` or ``2024-05-01T12:00:00`` into milliseconds since 1970; UTC without a zone.
 
     Raises:
         CommandError: it is neither.
@@ -30,7 +30,7 @@ def parse_time_ms(text: str, option: str) -> int:
         moment = None
     if moment is None or moment.year < 1970:
         raise CommandError(
-            f"{option} '{text}' is no time: give milliseconds since 1970, or a date and time such as"
+            f"{option} '{text}' is not a time: give milliseconds since 1970, or a date and time such as"
             " 2024-05-01T12:00:00+02:00 (UTC without a zone)",
             WRONG_USAGE,
         )
@@ -40,13 +40,15 @@ def parse_time_ms(text: str, option: str) -> int:
 
 
 def parse_duration_ms(text: str, option: str) -> int:
-    """Milliseconds of ``PT1H30M``, ``P7D``, ``1h30m``, ``7d`` and the like.
+    """Parses a duration such as ``PT1H30M``, ``P7D``, ``1h30m`` or ``7d`` into milliseconds.
 
     Raises:
-        CommandError: it is none of them.
+        CommandError: it is none of these.
     """
     match = _ISO_DURATION.fullmatch(text) or _SHORT_DURATION.fullmatch(text)
     parts = match.groups() if match is not None else ()
     if not any(parts):
-        raise CommandError(f"{option} '{text}' is no duration: give one such as 1h30m, 7d, PT1H30M or P7D", WRONG_USAGE)
+        raise CommandError(
+            f"{option} '{text}' is not a duration: give one such as 1h30m, 7d, PT1H30M or P7D", WRONG_USAGE
+        )
     return round(sum(float(part or 0) * unit_ms for part, unit_ms in zip(parts, _UNITS_MS.values(), strict=True)))

@@ -1,4 +1,4 @@
-"""``quorumlog topics delete``, ``add-partitions``, ``alter`` and ``configs``: what happens to topics after creation."""
+"""``quorumlog topics delete``, ``add-partitions``, ``alter`` and ``configs``: changes to existing topics."""
 
 from __future__ import annotations
 
@@ -30,22 +30,24 @@ ADD_PARTITIONS_EXAMPLE = "Example: quorumlog topics add-partitions orders --part
 ALTER_EXAMPLE = "Example: quorumlog topics alter orders --config retention.ms=86400000 --delete-config retention.bytes"
 CONFIGS_EXAMPLE = "Example: quorumlog topics configs orders"
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")]
 
 
 def delete(
-    names: Annotated[list[str], typer.Argument(help="Which topics.", autocompletion=topic_names)],
+    names: Annotated[list[str], typer.Argument(help="Names of the topics.", autocompletion=topic_names)],
     *,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed where there is no terminal.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")
+    ] = False,
     dry_run: DryRun = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Deletes topics with all their records, on every node, for good."""
+    """Permanently deletes topics with all their records, on every node."""
     with connect(bootstrap_servers) as admin:
         topics = _existing(admin, _once(names))
         if not dry_run:
-            confirm(f"Delete {', '.join(names)} with all records, for good?", yes=yes)
+            confirm(f"Permanently delete {', '.join(names)} with all records?", yes=yes)
             admin.delete_topics(names)
     if output is OutputFormat.JSON:
         print_json([{"name": topic.name, "topic_id": topic.topic_id, "deleted": not dry_run} for topic in topics])
@@ -56,9 +58,9 @@ def delete(
 
 
 def add_partitions(
-    name: Annotated[str, typer.Argument(help="Which topic.", autocompletion=topic_names)],
+    name: Annotated[str, typer.Argument(help="Name of the topic.", autocompletion=topic_names)],
     *,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", help="How many it is to have in all.")],
+    partitions: Annotated[int, typer.Option("--partitions", "-p", help="New total number of partitions.")],
     replica_assignment: Annotated[
         list[str] | None,
         typer.Option(
@@ -69,7 +71,7 @@ def add_partitions(
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Adds partitions to a topic. Records with keys go to other partitions from then on; there is no way back."""
+    """Adds partitions to a topic. Keys map to other partitions from then on; the change cannot be undone."""
     from quorumlog.sdk import NewPartitions
 
     assignments = parse_replica_assignments(replica_assignment or [])
@@ -84,21 +86,24 @@ def add_partitions(
 
 
 def alter(
-    name: Annotated[str, typer.Argument(help="Which topic.", autocompletion=topic_names)],
+    name: Annotated[str, typer.Argument(help="Name of the topic.", autocompletion=topic_names)],
     *,
-    config: Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="Set; repeatable.")] = None,
+    config: Annotated[
+        list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="Setting to change; repeatable.")
+    ] = None,
     delete_config: Annotated[
-        list[str] | None, typer.Option("--delete-config", metavar="KEY", help="Back to its default; repeatable.")
+        list[str] | None,
+        typer.Option("--delete-config", metavar="KEY", help="Setting to reset to its default; repeatable."),
     ] = None,
     dry_run: DryRun = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Sets and clears keys of a topic's configuration; it holds at once. 'topics configs' shows what keys there are."""
+    """Sets and resets keys of a topic's configuration, effective immediately. 'topics configs' lists the keys."""
     changes: dict[str, object | None] = {**parse_settings(config or [])}
     for key in delete_config or []:
         if key in changes:
-            raise CommandError(f"{key} is to be set and to be deleted, or deleted twice: say one", WRONG_USAGE)
+            raise CommandError(f"{key} is given twice: set it or delete it, once", WRONG_USAGE)
         changes[key] = None
     if not changes:
         raise CommandError("give at least one --config KEY=VALUE or --delete-config KEY", WRONG_USAGE)
@@ -109,19 +114,19 @@ def alter(
             return
         configs = admin.describe_topics([name])[0].configs
     if dry_run:
-        print(f"Topic {name} could be altered so.")
+        print(f"Topic {name} could be altered as requested.")
     else:
         shown = ",".join(f"{key}={value}" for key, value in sorted(configs.items()))
         print(f"Altered topic {name}. Configs: {shown}")
 
 
 def configs(
-    name: Annotated[str, typer.Argument(help="Which topic.", autocompletion=topic_names)],
+    name: Annotated[str, typer.Argument(help="Name of the topic.", autocompletion=topic_names)],
     *,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Every configuration key of a topic: what holds, the default, and what it is for."""
+    """Shows every configuration key of a topic: its value, default and meaning."""
     with connect(bootstrap_servers) as admin:
         rows = _configs(admin, name)
     if output is OutputFormat.JSON:
@@ -145,7 +150,7 @@ def _configs(admin: Admin, name: str) -> list[dict[str, object]]:
 
 
 def _existing(admin: Admin, names: list[str]) -> list[TopicDescription]:
-    """The topics that are to be deleted. To create those that are missing is no help for somebody who wants that."""
+    """Returns the topics to delete. For a missing one, suggests a similar name rather than creating it."""
     from quorumlog.sdk import UnknownTopicOrPartitionError
 
     try:
@@ -153,7 +158,7 @@ def _existing(admin: Admin, names: list[str]) -> list[TopicDescription]:
     except UnknownTopicOrPartitionError:
         known = admin.list_topics()
         missing = next((name for name in names if name not in known), names[0])
-        hint = did_you_mean(missing, known, "'quorumlog topics list' shows which there are")
+        hint = did_you_mean(missing, known, "'quorumlog topics list' shows all")
         raise CommandError(f"topic '{missing}' does not exist, so nothing was deleted; {hint}") from None
 
 

@@ -1,4 +1,4 @@
-"""``quorumlog topics offsets``: where partitions begin, end, or pass a time, as kafka-get-offsets says it."""
+"""``quorumlog topics offsets``: first and last offsets of partitions, or those at a time, like kafka-get-offsets."""
 
 from __future__ import annotations
 
@@ -23,22 +23,24 @@ EXAMPLE = "Example: quorumlog topics offsets orders --time 2024-05-01T12:00:00"
 
 
 def offsets(
-    name: Annotated[str, typer.Argument(help="Which topic.", autocompletion=topic_names)],
+    name: Annotated[str, typer.Argument(help="Name of the topic.", autocompletion=topic_names)],
     *,
     time: Annotated[
         str,
         typer.Option(
             "--time",
             metavar="earliest|latest|TIME",
-            help="The first offset kept, the offset after the last record, or the first record at or after a time"
+            help="First available offset, the offset after the last record, or the first record at or after a time"
             " (milliseconds since 1970, or a date and time).",
         ),
     ] = "latest",
-    partition: Annotated[int | None, typer.Option("--partition", min=0, help="Only this partition.")] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", min=0, help="Number of the partition; all without one.")
+    ] = None,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """One offset per partition. Linearizable: the latest includes every record that was acknowledged before."""
+    """Prints one offset per partition. Linearizable: the latest one includes every record acknowledged before."""
     time_ms = None if time in ("earliest", "latest") else parse_time_ms(time, "--time")
     from quorumlog.sdk import Consumer, TopicPartition
 

@@ -1,4 +1,4 @@
-"""Topics in the text that ``kafka-topics --describe`` prints, so that habits and scripts carry over."""
+"""Topics in the format of ``kafka-topics --describe``, so that habits and scripts carry over."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def topic_lines(topic: TopicDescription) -> Iterator[str]:
-    """One line for the topic and one for each partition, separated by tabs as Kafka's are."""
+    """Yields one line for the topic and one for each partition, separated by tabs like Kafka's."""
     configs = ",".join(f"{key}={value}" for key, value in sorted(topic.configs.items()))
     yield "\t".join(
         (
@@ -30,7 +30,7 @@ def topic_lines(topic: TopicDescription) -> Iterator[str]:
 
 
 def partition_line(topic: TopicDescription, partition: PartitionDescription) -> str:
-    """The line of one partition; ``Leader: none`` without one."""
+    """Formats one partition as a line; ``Leader: none`` without one."""
     leader = "none" if partition.leader is None else partition.leader
     return "\t".join(
         (
@@ -46,7 +46,7 @@ def partition_line(topic: TopicDescription, partition: PartitionDescription) -> 
 
 
 def topic_json(topic: TopicDescription) -> dict[str, object]:
-    """A topic for programs."""
+    """Returns a topic for JSON output."""
     return {
         "name": topic.name,
         "topic_id": topic.topic_id,
@@ -57,7 +57,7 @@ def topic_json(topic: TopicDescription) -> dict[str, object]:
 
 
 def partition_json(partition: PartitionDescription) -> dict[str, object]:
-    """A partition for programs."""
+    """Returns a partition for JSON output."""
     return {
         "partition": partition.partition,
         "leader": partition.leader,
@@ -71,18 +71,19 @@ def partition_json(partition: PartitionDescription) -> dict[str, object]:
 
 
 def replication_factor(topic: TopicDescription) -> int:
-    """Replicas per partition."""
+    """Returns the number of replicas per partition."""
     return max((len(partition.replicas) for partition in topic.partitions), default=0)
 
 
 def is_under_replicated(_topic: TopicDescription, partition: PartitionDescription) -> bool:
-    """Some replica is not in sync."""
+    """True if a replica is not in sync."""
     return len(partition.isr) < len(partition.replicas)
 
 
 def is_under_min_isr(topic: TopicDescription, partition: PartitionDescription) -> bool:
-    """Fewer replicas in sync than acks=all needs: min.insync.replicas, and always a majority of the replicas, or half
-    of them beside a witness."""
+    """True if fewer replicas are in sync than acks=all needs: min.insync.replicas, and always a majority of the
+    replicas, or half of them beside a witness.
+    """
     data_quorum = (
         (len(partition.replicas) + 1) // 2 if partition.witness is not None else len(partition.replicas) // 2 + 1
     )
@@ -90,5 +91,5 @@ def is_under_min_isr(topic: TopicDescription, partition: PartitionDescription) -
 
 
 def is_unavailable(_topic: TopicDescription, partition: PartitionDescription) -> bool:
-    """Nobody leads it."""
+    """True if the partition has no leader."""
     return partition.leader is None

@@ -1,4 +1,4 @@
-"""``quorumlog topics``: create, list, describe; what changes topics is registered from its own modules."""
+"""``quorumlog topics``: creates, lists and describes topics; other commands are registered from their modules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from quorumlog.cli.topic_text import PartitionFilter
 
 IncludeInternal = Annotated[
-    bool, typer.Option("--include-internal", help="List the cluster's own topics too, such as __groups.")
+    bool, typer.Option("--include-internal", help="Include the cluster's internal topics, such as __groups.")
 ]
 
 app = typer.Typer(no_args_is_help=True, help="Topics: create, list, describe, alter, delete.")
@@ -37,10 +37,10 @@ app = typer.Typer(no_args_is_help=True, help="Topics: create, list, describe, al
 
 @app.command("create", epilog="Example: quorumlog topics create orders --partitions 3 --config retention.ms=86400000")
 def create(
-    name: Annotated[str, typer.Argument(help="1 to 249 of the characters a-z A-Z 0-9 . _ -")],
+    name: Annotated[str, typer.Argument(help="Name of the topic: 1 to 249 of the characters a-z A-Z 0-9 . _ -")],
     *,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", help="How many partitions.", show_default="1")
+        int | None, typer.Option("--partitions", "-p", help="Number of partitions.", show_default="1")
     ] = None,
     replication_factor: Annotated[
         int | None,
@@ -51,7 +51,9 @@ def create(
             show_default="3, or 1 on fewer than 3 nodes",
         ),
     ] = None,
-    config: Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="Repeatable.")] = None,
+    config: Annotated[
+        list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="Setting of the topic; repeatable.")
+    ] = None,
     replica_assignment: Annotated[
         list[str] | None,
         typer.Option("--replica-assignment", metavar="NODE,…", help="Nodes of a partition; repeat for each."),
@@ -77,7 +79,7 @@ def create(
             if output is OutputFormat.JSON:
                 print_json({"name": name, "created": False})
             else:
-                print(f"Topic {name} could be created so.")
+                print(f"Topic {name} could be created as requested.")
             return
         [description] = admin.describe_topics([name])
         factor = topic_text.replication_factor(description)
@@ -89,7 +91,7 @@ def create(
     if output is OutputFormat.JSON:
         print_json(topic_text.topic_json(description))
     else:
-        why = f", since the cluster has {plural(few, 'node')}: no loss of a disk is survived" if few else ""
+        why = f", since the cluster has {plural(few, 'node')}: it does not survive the loss of a disk" if few else ""
         count = plural(len(description.partitions), "partition")
         print(f"Created topic {name}: {count}, replication factor {factor}{why}.")
 
@@ -101,7 +103,7 @@ def list_topics(
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """The names of all topics, one per line."""
+    """Lists the names of all topics, one per line."""
     with connect(bootstrap_servers) as admin:
         names = admin.list_topics(include_internal=include_internal)
     if output is OutputFormat.JSON:
@@ -114,25 +116,25 @@ def list_topics(
 @app.command("describe", epilog="Example: quorumlog topics describe orders --under-replicated")
 def describe(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Which topics; all without one.", autocompletion=topic_names)
+        list[str] | None, typer.Argument(help="Names of topics; all without one.", autocompletion=topic_names)
     ] = None,
     *,
     under_replicated: Annotated[
-        bool, typer.Option("--under-replicated", help="Only partitions with a replica that is not in sync.")
+        bool, typer.Option("--under-replicated", help="List only partitions with a replica that is not in sync.")
     ] = False,
     under_min_isr: Annotated[
-        bool, typer.Option("--under-min-isr", help="Only partitions with too few replicas in sync for acks=all.")
+        bool, typer.Option("--under-min-isr", help="List only partitions with too few replicas in sync for acks=all.")
     ] = False,
-    unavailable: Annotated[bool, typer.Option("--unavailable", help="Only partitions without a leader.")] = False,
+    unavailable: Annotated[bool, typer.Option("--unavailable", help="List only partitions without a leader.")] = False,
     all_configs: Annotated[
-        bool, typer.Option("--all-configs", help="Every configuration key, also those that are not set.")
+        bool, typer.Option("--all-configs", help="Show every configuration key, including those that are not set.")
     ] = False,
     include_internal: IncludeInternal = False,
     linearizable: Linearizable = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Leader, replicas and in-sync replicas of each partition, as kafka-topics --describe prints them."""
+    """Shows leader, replicas and in-sync replicas of each partition, in the format of kafka-topics --describe."""
     chosen = _filter(under_replicated=under_replicated, under_min_isr=under_min_isr, unavailable=unavailable)
     with connect(bootstrap_servers) as admin:
         topics = admin.describe_topics(names or None, linearizable=linearizable, include_internal=include_internal)

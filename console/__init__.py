@@ -1,24 +1,24 @@
-"""The web console: a page that draws a running cluster, in a process of its own that is a client like any other.
+"""The web console: a page that draws a running cluster, served by a process of its own that is an ordinary client.
 
 May import: ``quorumlog.sdk`` and ``quorumlog.v1``. Nothing below knows of it; ``quorumlog console`` starts it. It needs
 the extra ``quorumlog[console]``.
 
-In the order in which news of the cluster reach a page:
+In the order in which changes of the cluster reach a page:
 
-- ``poller``: asks the cluster, at a pace of its own whatever the number of pages, and only while a page is open.
-- ``node_watches``: what nodes tell by themselves, each by a watch of its own.
+- ``poller``: queries the cluster at a fixed pace, whatever the number of pages, and only while a page is open.
+- ``node_watches``: changes that nodes report on their own, over a watch of each node.
 - ``node_states``: whether each node is up, does not answer, or is down.
-- ``image``: what is known of nodes, topics and partitions; older news never replaces newer news.
-- ``progress``: where partitions end, how fast they grow, how far consumer groups are.
-- ``shared_state``: all of that as one flat map with a version, from which a page gets what has changed since it looked.
+- ``image``: the known nodes, topics and partitions; older news never replaces newer news.
+- ``progress``: ends of partitions, their growth, and the progress of consumer groups.
+- ``shared_state``: all of that as one flat map with a version, from which a page gets the changes since its last look.
 - ``page_stream``: the stream of Server-Sent Events of one page.
-- ``access``: who may ask: token and cookie, ``Host``, ``Origin``; what every answer says to the browser.
+- ``access``: access control: token and cookie, ``Host``, ``Origin``, and the security headers of every response.
 - ``assets``: the files of ``static/``, and the page itself.
 - ``application``: these joined into an ASGI application.
 - ``process``: the application served on a socket, until a signal.
-- ``records/``: records found, followed and shown.
-- ``changes/``: what an operator changes from the page, if that is allowed.
-- ``playground/``: for a cluster of its own, which the page may do things to.
+- ``records/``: searching, following and showing records.
+- ``changes/``: changes that an operator makes on the page, if that is allowed.
+- ``playground/``: a demo cluster, whose nodes the page may kill.
 
 ``static/`` is the page: ES modules without a build step, ``static/vendor/`` the libraries (``tools/vendor.py``).
 """

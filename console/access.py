@@ -1,7 +1,8 @@
-"""Who may ask the console, and what every answer says to the browser.
+"""Access control of the console, and the security headers of every response.
 
-The printed address has a token, which is exchanged for a cookie. ``Host`` must be a name at which the console is
-reached, or a page of somebody else's could have its own name lead here (DNS rebinding). ``Origin`` must be our own.
+The printed address contains a token, which is exchanged for a cookie. ``Host`` must be a name at which the console is
+reached; otherwise a foreign page could resolve its own name to this address (DNS rebinding). ``Origin`` must be our
+own.
 """
 
 from __future__ import annotations
@@ -27,16 +28,17 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-NOT_LET_IN = "Open the address that 'quorumlog console' has printed: it holds the token that lets you in.\n"
+NOT_LET_IN = "Open the address that 'quorumlog console' has printed: it contains the access token.\n"
 
 
 class ConsoleGate:
-    """Lets requests through to an application that come from the page of somebody who knows the token.
+    """Passes requests to an application only if they come from the console's own page with a valid session.
 
     Arguments:
-        app: behind it.
-        hosts: what ``Host`` may be, with the port.
-        port: where it listens; cookies of one host are shared by all of its ports, so the cookie's name has it.
+        app: the application behind the gate.
+        hosts: accepted values of ``Host``, with the port.
+        port: the listening port; cookies of one host are shared by all of its ports, so it is part of the cookie's
+            name.
     """
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str], port: int) -> None:
@@ -47,7 +49,7 @@ class ConsoleGate:
         self.token = secrets.token_urlsafe(24)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request itself, or has it answered."""
+        """Rejects a request, or passes it on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -67,13 +69,13 @@ class ConsoleGate:
         headers = Headers(scope=scope)
         host = headers.get("host", "").lower()
         if host not in self._hosts:
-            return PlainTextResponse("this console is not reached by that name\n", 400)
+            return PlainTextResponse("this console is not served under that host name\n", 400)
         origin = headers.get("origin")
         changes = scope["method"] not in ("GET", "HEAD")
         if (origin is None and changes) or (
             origin is not None and origin.lower() not in (f"http://{host}", f"https://{host}")
         ):
-            return PlainTextResponse("only the console's own page may ask this\n", 403)
+            return PlainTextResponse("only the console's own page may send this request\n", 403)
         query = parse_qsl(scope["query_string"].decode("ascii", "replace"), keep_blank_values=True)
         tokens = [value for name, value in query if name == "token"]
         if tokens and scope["method"] == "GET":
@@ -86,7 +88,7 @@ class ConsoleGate:
         if not _equal(token, self.token):
             return PlainTextResponse(NOT_LET_IN, 401)
         rest = urlencode([(name, value) for name, value in query if name != "token"])
-        # A path with two slashes in front would be another host's.
+        # A path with two leading slashes would be the address of another host.
         answer = RedirectResponse(f"/{path.lstrip('/')}{'?' + rest if rest else ''}", 303)
         answer.set_cookie(self._cookie, self._session, path="/", httponly=True, samesite="strict")
         return answer
@@ -102,5 +104,5 @@ class ConsoleGate:
 
 
 def _equal(given: str, right: str) -> bool:
-    """Whether a secret is right, without telling by the time it takes how much of it is."""
+    """True if a secret is correct, compared in constant time."""
     return hmac.compare_digest(given.encode(), right.encode())

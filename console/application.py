@@ -14,7 +14,7 @@ from quorumlog.console.assets import Assets
 from quorumlog.console.page_stream import PageStreams
 from quorumlog.console.poller import PageWish
 
-#: Views of the page: each is an address of its own, which the page reads again when it is opened there.
+#: Views of the page: each has an address of its own, at which the page opens that view.
 VIEWS = (
     "/",
     "/nodes",
@@ -29,17 +29,17 @@ VIEWS = (
     "/acls",
     "/users",
 )
-#: Names that one page may ask for at once.
+#: Maximum number of names that one page may request at once.
 MAX_NAMES = 64
 
 
 class ConsoleEndpoints:
-    """What the console answers.
+    """HTTP endpoints of the console.
 
     Arguments:
-        streams: of the open pages.
+        streams: event streams of the open pages.
         assets: the page's files.
-        more: what this console answers besides.
+        more: further routes of this console.
     """
 
     def __init__(self, streams: PageStreams, assets: Assets, more: Sequence[Route] = ()) -> None:
@@ -48,11 +48,11 @@ class ConsoleEndpoints:
         self._more = more
 
     async def page(self, request: Request) -> Response:
-        """The page, which shows the view that its address names."""
+        """Serves the page, which shows the view that its address names."""
         return self._assets.answer("index.html", request.headers)
 
     async def lost(self, request: Request, error: Exception) -> Response:
-        """Nothing is there: who follows a link gets the page, which says so and leads on."""
+        """Answers 404; a browser gets the page, which reports that and offers links."""
         if "text/html" not in request.headers.get("accept", ""):
             return PlainTextResponse("Not Found", 404)
         answer = self._assets.answer(
@@ -62,12 +62,13 @@ class ConsoleEndpoints:
         return answer
 
     async def file(self, request: Request) -> Response:
-        """A file of the page."""
+        """Serves a file of the page."""
         return self._assets.answer(request.path_params["name"], request.headers)
 
     async def events(self, request: Request) -> Response:
-        """The stream of one page. ``topics`` and ``groups`` name, one each, what it shows more of; ``since`` is the id
-        of the last event that it has had."""
+        """Streams the events of one page. ``topics`` and ``groups`` name, one each, what it shows in detail; ``since``
+        is the id of the last event that it has received.
+        """
         if self._streams.full:
             return PlainTextResponse("too many pages are open\n", 503)
         wish = PageWish(_names(request, "topic"), _names(request, "group"))
@@ -75,7 +76,7 @@ class ConsoleEndpoints:
         return StreamingResponse(self._streams.events(wish, last_id), media_type="text/event-stream")
 
     def application(self) -> Starlette:
-        """All of it."""
+        """Returns the ASGI application."""
         return Starlette(
             routes=[
                 Route("/events", self.events),
@@ -88,6 +89,8 @@ class ConsoleEndpoints:
 
 
 def _names(request: Request, name: str) -> tuple[str, ...] | None:
-    """What a page names; None if it leaves that to us. A single empty name is nothing at all."""
+    """Returns the names that a page requests; None if it requests none. A single empty name means an empty
+    selection.
+    """
     given = request.query_params.getlist(name)
     return tuple(each for each in given[:MAX_NAMES] if each) if given else None

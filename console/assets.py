@@ -1,4 +1,4 @@
-"""The files of the page: read once, with their hashes as entity tags, compressed for whoever takes that."""
+"""The files of the page: read once, with their hashes as entity tags, compressed for clients that accept it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MEDIA_TYPES = {".css": "text/css", ".html": "text/html", ".js": "text/javascript
 
 @dataclass(slots=True, frozen=True)
 class Asset:
-    """One file."""
+    """One file of the page."""
 
     media_type: str
     content: bytes
@@ -25,7 +25,7 @@ class Asset:
 
 
 class Assets:
-    """All files below a folder that a page may ask for; what is not there when it starts does not exist."""
+    """All files below a folder that a page may request; files added after the start are not served."""
 
     def __init__(self, folder: Path = STATIC) -> None:
         self._files = {
@@ -35,10 +35,10 @@ class Assets:
         }
 
     def answer(self, name: str, headers: Headers) -> Response:
-        """The file of a name, its headers alone for who has it already, or a 404."""
+        """Returns the file of a name, a 304 if the client has it already, or a 404."""
         asset = self._files.get(name)
         if asset is None:
-            return PlainTextResponse("there is no such file\n", 404)
+            return PlainTextResponse("file not found\n", 404)
         said = {"ETag": asset.tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
         if headers.get("if-none-match") == asset.tag:
             return Response(status_code=304, headers=said)
@@ -48,7 +48,7 @@ class Assets:
 
     @property
     def compressed_bytes(self) -> int:
-        """What all files are together, compressed."""
+        """Total compressed size of all files."""
         return sum(len(asset.compressed) for asset in self._files.values())
 
 

@@ -1,8 +1,9 @@
-"""The nodes, topics and partitions of a cluster. Every node answers from an image of its own: older news never replaces
-newer news, so that on the page no leader changes back and no topic blinks.
+"""Image of a cluster's nodes, topics and partitions. Every node answers from an image of its own: older news never
+replaces newer news, so that on the page no leader changes back and no topic flickers.
 
-A topic is gone only when the cluster says so: a node has applied its deletion, or it is missing from a linearizable
-list that was requested after the topic was known. Silence, however long, and lists of unknown age remove nothing.
+A topic is deleted only when the cluster reports it: a node has applied its deletion, or it is missing from a
+linearizable list that was requested after the topic was known. Silence, however long, and lists of unknown age remove
+nothing.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from dataclasses import dataclass
 from quorumlog.sdk import BrokerDescription, ClusterDescription, PartitionDescription, TopicDescription, TopicPartition
 from quorumlog.sdk.admin.descriptions import newer_of
 
-#: An answer that may be older than one before it is passed over, but not for longer: then it is all there is.
+#: An answer that may be older than a previous one is ignored, but not for longer than this (s): then it is accepted.
 PASSED_OVER_S = 2.0
-#: Deleted topics that are remembered, so that a node which has not applied a deletion yet does not bring one back.
+#: Maximum number of deleted topics that are remembered, so that a node that has not applied a deletion yet does not
+#: restore a topic.
 MAX_DELETED = 10_000
 
 
@@ -29,7 +31,7 @@ class _KnownTopic:
 
 
 class ClusterImage:
-    """The newest that any node has said. Times are seconds of one monotonic clock."""
+    """The newest state that any node has reported. Times are seconds of one monotonic clock."""
 
     def __init__(self) -> None:
         self.cluster: ClusterDescription | None = None
@@ -43,16 +45,16 @@ class ClusterImage:
     # -- nodes ----------------------------------------------------------------------------------------------------
 
     def take_cluster(self, heard: ClusterDescription, asked_s: float, now_s: float) -> bool:
-        """Takes in the nodes as one of them described them; False if that may be older than what is known.
+        """Stores the nodes as one of them described them; returns False if that may be older than what is known.
 
         Arguments:
-            asked_s: when it was asked for.
+            asked_s: when it was requested.
         """
         if self.cluster is not None and heard.brokers and heard.cluster_id != self.cluster.cluster_id:
-            # Another cluster has formed behind the addresses: its epochs compare with none that are known.
+            # Another cluster has formed behind the addresses: its epochs cannot be compared with the known ones.
             self.cluster = None
             self._brokers, self._topics, self._deleted = {}, {}, {}
-        # A node that knows of no bound has lost the controller: it may be of any age.
+        # A node that knows no bound has lost the controller: its image may be of any age.
         as_of_s = asked_s - heard.image_age_ms / 1000 if heard.image_age_ms is not None else -1.0
         is_older = self.cluster is not None and as_of_s < self._as_of_s
         if is_older and now_s - self._taken_s < PASSED_OVER_S:
@@ -60,7 +62,7 @@ class ClusterImage:
         self.cluster, self._as_of_s, self._taken_s = heard, as_of_s, now_s
         listed = {broker.node_id: broker for broker in heard.brokers}
         if is_older:
-            # A node that is missing from an older list may have registered since.
+            # A node that is missing from an older list may have registered since then.
             listed = self._brokers | listed
         for node_id, broker in listed.items():
             known = self._brokers.get(node_id)
@@ -76,7 +78,7 @@ class ClusterImage:
     # -- topics ---------------------------------------------------------------------------------------------------
 
     def take_topics(self, heard: Iterable[TopicDescription], now_s: float) -> None:
-        """Adds topics, or what is newer of them, as one node described them. Removes none."""
+        """Adds topics, or newer states of them, as one node described them. Removes none."""
         for topic in heard:
             if _identity(topic) not in self._deleted:
                 self._take_topic(topic, now_s)
@@ -88,7 +90,7 @@ class ClusterImage:
         return not known <= identities or not identities.isdisjoint(self._deleted)
 
     def take_confirmed_list(self, listed: Iterable[TopicDescription], asked_s: float, now_s: float) -> None:
-        """Replaces the topics by a linearizable list: what it lacks is deleted.
+        """Replaces the topics by a linearizable list: a topic that is not listed is deleted.
 
         Arguments:
             asked_s: when it was requested. A topic that was first reported later may be newer than the list.
@@ -104,7 +106,7 @@ class ClusterImage:
             self._take_topic(topic, now_s)
 
     def delete_topic(self, topic: TopicDescription) -> None:
-        """Removes a topic that the cluster has deleted. Another topic that has its name by now stays."""
+        """Removes a topic that the cluster has deleted. A newer topic of the same name is kept."""
         known = self._topics.get(topic.name)
         if known is not None and _identity(known.description) == _identity(topic):
             del self._topics[topic.name]
@@ -116,7 +118,8 @@ class ClusterImage:
         known = self._topics.get(topic.name)
         if known is not None and _identity(known.description) != _identity(topic):
             if _lowest_group(topic) < _lowest_group(known.description):
-                self.delete_topic(topic)  # An earlier topic of this name, which is gone, or the name were not free.
+                # An earlier, deleted topic of this name; otherwise the name would not be free.
+                self.delete_topic(topic)
                 return
             self.delete_topic(known.description)
             known = None
@@ -136,22 +139,24 @@ class ClusterImage:
             yield known.description, [known.partitions[number] for number in sorted(known.partitions)]
 
     def topic_id(self, name: str) -> str | None:
-        """The id of a topic; None if there is none of that name."""
+        """Returns the id of a topic; None if it does not exist."""
         known = self._topics.get(name)
         return None if known is None else known.description.topic_id
 
     def leader(self, tp: TopicPartition) -> int | None:
-        """Who leads a partition; None without one, or if there is no such partition."""
+        """Returns the leader of a partition; None without one, or if the partition does not exist."""
         known = self._topics.get(tp.topic)
         partition = None if known is None else known.partitions.get(tp.partition)
         return None if partition is None else partition.leader
 
 
 def _identity(topic: TopicDescription) -> str:
-    """What tells topics of one name apart. A topic that is restored from a backup keeps its id, but not its groups."""
+    """Returns an identity that differs between topics of one name. A topic restored from a backup keeps its id, but not
+    its Raft groups.
+    """
     return f"{topic.topic_id}/{_lowest_group(topic)}"
 
 
 def _lowest_group(topic: TopicDescription) -> int:
-    """The lowest Raft group of a topic. Of two topics of one name the later one has the higher groups."""
+    """Returns the lowest Raft group of a topic. Of two topics of one name the later one has the higher groups."""
     return min((each.group_id for each in topic.partitions), default=0)

@@ -1,8 +1,8 @@
 """The state of each node: up, not ready, without an answer, or down.
 
-A node is down only if the cluster or its host says so: the controller has fenced it, or its address refuses or breaks
-connections. A node that merely does not answer may be slow, paused or cut off, and so may be this console: that is
-shown as "no answer", after a while, and never as "down".
+A node is down only if the cluster or its host reports it: the controller has fenced it, or its address refuses or
+breaks connections. A node that merely does not answer may be slow, paused or isolated, and so may be this console: that
+is shown as "no answer", after a while, and never as "down".
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from enum import Enum
 from quorumlog.sdk import BrokerDescription, NodeDescription, QuorumlogError
 from quorumlog.sdk.errors import NetworkError, RequestTimedOutError
 
-#: A node without an answer for this long is shown so, once this many requests in a row have not been answered: after
-#: a pause of the console itself the first one may have timed out only because nobody looked for its answer.
+#: A node without an answer for this long (s) is shown so, once this many requests in a row were not answered: after a
+#: pause of the console itself the first one may have timed out only because the console did not read its answer.
 NO_ANSWER_AFTER_S, NO_ANSWER_AFTER_REQUESTS = 3.0, 2
 
 
 class NodeState(Enum):
-    """How a node is."""
+    """The state of a node."""
 
     UP = "up"
     NOT_READY = "not ready"

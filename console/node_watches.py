@@ -1,4 +1,4 @@
-"""What nodes tell of the cluster by themselves, for as long as somebody looks. A node of an older version is asked."""
+"""Watches of nodes, which report changes of the cluster while a page is open. A node of an older version is polled."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from quorumlog.sdk import (
     TopicPartition,
 )
 
-#: How long after a watch has ended the next one is begun.
+#: Delay before an ended watch is started again (s).
 AGAIN_AFTER_S = 1.0
 
 
 class WatchCalls(Protocol):
-    """What is asked of an admin client; :class:`quorumlog.sdk.aio.AsyncAdmin` has it."""
+    """The methods of an admin client that watches use; implemented by :class:`quorumlog.sdk.aio.AsyncAdmin`."""
 
     def watch_cluster(self, address: str) -> AsyncIterator[ClusterChange]: ...
 
 
 @dataclass(slots=True)
 class ClusterAsTold:
-    """The cluster as one node has told it; whole once it has told anything.
+    """The cluster as reported by one node; complete once it has reported anything.
 
     Attributes:
-        cluster_s: when it told of the nodes.
+        cluster_s: when it reported the nodes.
     """
 
     cluster: ClusterDescription
@@ -42,7 +42,7 @@ class ClusterAsTold:
     logs: dict[TopicPartition, LogDescription] = field(default_factory=dict)
 
     def take(self, change: ClusterChange, now_s: float) -> list[TopicDescription]:
-        """Takes in what has changed, and returns the topics whose deletion the node has applied."""
+        """Applies a change, and returns the topics whose deletion the node has applied."""
         deleted = [self.topics[name] for name in change.gone_topics if name in self.topics]
         if change.is_whole:
             self.topics.clear()
@@ -61,8 +61,8 @@ class NodeWatches:
 
     Arguments:
         admin: the client that watches.
-        told: is called with the address of a node, what it has told, and the topics whose deletion it has applied.
-        silent: is called with the address of a node that tells nothing any more.
+        told: called with the address of a node, its report, and the topics whose deletion it has applied.
+        silent: called with the address of a node whose watch has ended.
         clock: monotonic seconds.
     """
 
@@ -81,10 +81,10 @@ class NodeWatches:
         self._views: dict[str, ClusterAsTold] = {}
 
     def follow(self, brokers: Iterable[BrokerDescription]) -> None:
-        """Watches these nodes, and no others."""
+        """Watches exactly these nodes."""
         for task in self._tasks.values():
             if task.done():
-                task.result()  # It ends by itself only of a defect, which is not to be hidden.
+                task.result()  # It ends without cancellation only because of a defect, which must not be hidden.
         addresses = {address_of(broker) for broker in brokers}
         for address in self._tasks.keys() - addresses:
             self._tasks.pop(address).cancel()
@@ -93,18 +93,18 @@ class NodeWatches:
             self._tasks[address] = asyncio.get_running_loop().create_task(self._watch(address))
 
     async def close(self) -> None:
-        """Watches nobody any more."""
+        """Ends all watches."""
         tasks = list(self._tasks.values())
         self.follow(())
         await asyncio.gather(*tasks, return_exceptions=True)
 
     @property
     def is_watching(self) -> bool:
-        """Whether any node is watched."""
+        """True if any node is watched."""
         return bool(self._tasks)
 
     def views(self, addresses: Iterable[str]) -> list[ClusterAsTold]:
-        """What those of these nodes have told that tell anything now."""
+        """Returns the reports of those of these nodes that are being watched successfully."""
         return [self._views[address] for address in addresses if address in self._views]
 
     async def _watch(self, address: str) -> None:
@@ -112,7 +112,8 @@ class NodeWatches:
             with contextlib.suppress(QuorumlogError):
                 async for change in self._admin.watch_cluster(address):
                     self._take(address, change)
-            # It does not answer, or does not know how: what it has told may be over, and it is asked with the others.
+            # It does not answer, or does not support watches: its report may be outdated, and it is polled like the
+            # others.
             self._views.pop(address, None)
             await self._silent(address)
             await asyncio.sleep(AGAIN_AFTER_S)
@@ -128,13 +129,13 @@ class NodeWatches:
 
 
 def address_of(broker: BrokerDescription) -> str:
-    """Where a node is reached: host:port."""
+    """Returns the address of a node: host:port."""
     host = f"[{broker.host}]" if ":" in broker.host and not broker.host.startswith("[") else broker.host
     return f"{host}:{broker.port}"
 
 
 def newest_logs(views: Iterable[ClusterAsTold]) -> Iterator[tuple[TopicPartition, LogDescription]]:
-    """Of each log what its newest leader has told."""
+    """Returns for each log the report of its newest leader."""
     newest: dict[TopicPartition, LogDescription] = {}
     for view in views:
         for tp, log in view.logs.items():

@@ -1,4 +1,4 @@
-"""The stream of Server-Sent Events of one page: the whole picture once, and then what changes."""
+"""The stream of Server-Sent Events of one page: the whole state once, and then its changes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 from quorumlog.console.poller import OpenPages, PageWish
 from quorumlog.console.shared_state import SharedState
 
-#: More pages than this are refused.
+#: Maximum number of open pages; more are refused.
 MAX_PAGES = 32
-#: Without news, something is sent so often: whoever is behind a dead connection notices.
+#: Interval at which something is sent without news (s), so that a dead connection is noticed.
 HEARTBEAT_S = 10.0
-#: A page that is shown more often than this shows nothing better.
+#: Minimum interval between updates (s): more frequent ones would not be visible.
 AT_MOST_EVERY_S = 0.1
 
 
@@ -21,8 +21,8 @@ class PageStreams:
     """The streams of all pages.
 
     Arguments:
-        picture: what they show.
-        pages: where they are written down while they are open.
+        picture: the state that they show.
+        pages: registry of open pages.
     """
 
     def __init__(self, picture: SharedState, pages: OpenPages) -> None:
@@ -31,14 +31,14 @@ class PageStreams:
 
     @property
     def full(self) -> bool:
-        """Whether no page more can be opened."""
+        """True if no further page can be opened."""
         return len(self._pages) >= MAX_PAGES
 
     async def events(self, wish: PageWish, last_id: str | None) -> AsyncIterator[bytes]:
-        """The events, until the picture is closed or nobody reads any more.
+        """Yields the events until the state is closed or the client disconnects.
 
         Arguments:
-            last_id: of the last event that the page has had, to go on from; None: it has nothing.
+            last_id: id of the last event that the page has received, to continue from; None: it has nothing.
         """
         page = object()
         self._pages.open(page, wish)

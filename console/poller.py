@@ -1,4 +1,4 @@
-"""Asks the cluster, for all pages together, and only while a page is open."""
+"""Polls the cluster, for all pages together, and only while a page is open."""
 
 from __future__ import annotations
 
@@ -35,16 +35,17 @@ from quorumlog.sdk import (
 from quorumlog.sdk.errors import NetworkError
 from quorumlog.wire.topic_names import GROUPS_TOPIC
 
-#: How often the metadata are asked for, and all else.
+#: Polling intervals of the metadata, and of everything else (s).
 METADATA_EVERY_S = 0.25
 OTHERS_EVERY_S = 1.0
-#: How long one round of questions may take before it counts as failed.
+#: Time after which a polling round counts as failed (s).
 ROUND_LIMIT_S = 3.0
-#: How long a node may take to describe itself, or the ends of its partitions, before it is asked again.
+#: Time limit for a node to describe itself, or the ends of its partitions, before it is queried again (s).
 NODE_LIMIT_S = 1.5
-#: Of how many partitions the ends are asked for: each is a confirmed read, a round of heartbeats of its Raft group.
+#: Maximum number of partitions whose ends are polled: each is a confirmed read, a round of heartbeats of its Raft
+#: group.
 MAX_ENDS = 64
-#: How many consumer groups are described.
+#: Maximum number of consumer groups that are described.
 MAX_GROUPS = 16
 
 _log = logging.getLogger("quorumlog.console")
@@ -54,7 +55,7 @@ _STATUS = Path("/proc/self/status")
 
 
 class AdminCalls(Protocol):
-    """What the poller asks of an admin client; :class:`quorumlog.sdk.aio.AsyncAdmin` has it."""
+    """The methods of an admin client that the poller uses; implemented by :class:`quorumlog.sdk.aio.AsyncAdmin`."""
 
     async def describe_cluster(self) -> ClusterDescription: ...
     async def describe_topics(
@@ -69,18 +70,18 @@ class AdminCalls(Protocol):
 
 
 class OffsetCalls(Protocol):
-    """What the poller asks of a consumer; :class:`quorumlog.sdk.aio.AsyncConsumer` has it."""
+    """The methods of a consumer that the poller uses; implemented by :class:`quorumlog.sdk.aio.AsyncConsumer`."""
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]: ...
 
 
 @dataclass(slots=True, frozen=True)
 class PageWish:
-    """What a page shows of what is not asked for at large.
+    """The details that a page shows.
 
     Arguments:
-        topics: whose ends it shows; None: of the first ones, as many as are asked for.
-        groups: that it shows in detail; None: the first ones.
+        topics: topics whose ends it shows; None: the first ones, up to the limit.
+        groups: groups that it shows in detail; None: the first ones.
     """
 
     topics: tuple[str, ...] | None = None
@@ -88,7 +89,7 @@ class PageWish:
 
 
 class OpenPages:
-    """The pages that are open, and what they show."""
+    """The pages that are open, and the details that they show."""
 
     def __init__(self) -> None:
         self._wishes: dict[object, PageWish] = {}
@@ -98,26 +99,26 @@ class OpenPages:
         return len(self._wishes)
 
     def open(self, page: object, wish: PageWish) -> None:
-        """A page has been opened."""
+        """Registers an opened page."""
         self._wishes[page] = wish
         self._any.set()
 
     def close(self, page: object) -> None:
-        """A page has been closed."""
+        """Removes a closed page."""
         del self._wishes[page]
         if not self._wishes:
             self._any.clear()
 
     async def until_any(self) -> None:
-        """Returns at once while a page is open, otherwise as soon as one is."""
+        """Returns immediately while a page is open, otherwise as soon as one is opened."""
         await self._any.wait()
 
     def topics(self, all_topics: Sequence[str]) -> list[str]:
-        """The topics whose ends are shown, those that a page names first."""
+        """Returns the topics whose ends are shown, those that a page names first."""
         return _wished((wish.topics for wish in self._wishes.values()), all_topics)
 
     def groups(self, all_groups: Sequence[str]) -> list[str]:
-        """The groups that are shown in detail, those that a page names first."""
+        """Returns the groups that are shown in detail, those that a page names first."""
         return _wished((wish.groups for wish in self._wishes.values()), all_groups)
 
 
@@ -130,10 +131,10 @@ def _wished(wishes: Iterable[tuple[str, ...] | None], existing: Sequence[str]) -
 
 
 class Poller:
-    """Keeps a picture current.
+    """Keeps the shared state current.
 
     Arguments:
-        admin, offsets: the clients that ask. Their errors are shown on the page, and the next round asks again.
+        admin, offsets: the clients. Their errors are shown on the page, and the next round tries again.
         clock: monotonic seconds.
     """
 
@@ -154,16 +155,16 @@ class Poller:
         self._ends = PartitionEnds()
         self._load = OwnLoad()
         self._states = NodeStates()
-        #: Whether a node's list of topics contradicts what is known, so that a linearizable list has to settle it.
+        #: True if a node's list of topics contradicts the known ones, so that a linearizable list has to settle it.
         self._has_doubts = False
         self._read_by_groups: list[TopicPartition] = []
         self._trouble: dict[str, str] = {}
         self.watches = NodeWatches(admin, self._told, self._ask_silent, clock)
 
     async def run(self) -> None:
-        """Asks until it is cancelled."""
+        """Polls until it is cancelled."""
         await self._pages.until_any()
-        await self.ask_once("metadata", self.ask_metadata)  # All else is about what they name.
+        await self.ask_once("metadata", self.ask_metadata)  # All other rounds depend on the metadata.
         async with asyncio.TaskGroup() as rounds:
             rounds.create_task(self._watch())
             for what, ask, every_s in (
@@ -177,7 +178,7 @@ class Poller:
                 rounds.create_task(self._again_and_again(what, ask, every_s))
 
     async def _watch(self) -> None:
-        """Has every node tell by itself what changes, while a page is open."""
+        """Watches every node for changes while a page is open."""
         try:
             while True:
                 await self._pages.until_any()
@@ -196,14 +197,14 @@ class Poller:
             await asyncio.sleep(max(every_s / 10, every_s - (self._clock() - begun_s)))
 
     async def ask_once(self, what: str, ask: Callable[[], Awaitable[None]]) -> None:
-        """One round; if it fails, the page says why."""
+        """Runs one round; if it fails, the page shows the reason."""
         try:
             async with asyncio.timeout(ROUND_LIMIT_S):
                 await ask()
         except (QuorumlogError, TimeoutError) as error:
             said = error.message if isinstance(error, QuorumlogError) else f"no answer within {ROUND_LIMIT_S:g} s"
             if what not in self._trouble:
-                _log.info("the %s cannot be asked for: %s", what, said)
+                _log.info("cannot query %s: %s", what, said)
             self._trouble[what] = said
         else:
             self._trouble.pop(what, None)
@@ -212,7 +213,7 @@ class Poller:
     # -- metadata -------------------------------------------------------------------------------------------------
 
     async def ask_metadata(self) -> None:
-        """Reads nodes, topics and partitions from the watches; without a watch, one node is asked for them."""
+        """Reads nodes, topics and partitions from the watches; without a watch, from one node."""
         asked_s = self._clock()
         views = self._views()
         if views:
@@ -229,8 +230,9 @@ class Poller:
         self._show_topics()
 
     async def settle_doubts(self) -> None:
-        """Asks for a linearizable list of topics where a node's list contradicts what is known. That list alone
-        decides whether a topic that some node does not list is deleted."""
+        """Requests a linearizable list of topics if a node's list contradicts the known ones. That list alone decides
+        whether a topic that some node does not list is deleted.
+        """
         if not self._has_doubts:
             return
         asked_s = self._clock()
@@ -240,7 +242,7 @@ class Poller:
         self._show_topics()
 
     def _views(self) -> list[ClusterAsTold]:
-        """The cluster as each node has reported it that answers."""
+        """Returns the cluster as reported by each node that answers."""
         now_s = self._clock()
         heard = (broker for broker in self.image.brokers() if self._states.is_heard(broker.node_id, now_s))
         return self.watches.views(map(address_of, heard))
@@ -255,8 +257,9 @@ class Poller:
         self._show_topics()
 
     def _told(self, address: str, change: ClusterChange, deleted: Iterable[TopicDescription]) -> None:
-        """Shows at once what a node has reported, but for ends, which are read once a second. A change is about the
-        topics that it names, and says nothing of any other."""
+        """Shows a node's report immediately, except for ends, which are read once a second. A change concerns only the
+        topics that it names.
+        """
         now_s = self._clock()
         for broker in self.image.brokers():
             if address_of(broker) == address:
@@ -272,7 +275,7 @@ class Poller:
 
     def _show_cluster(self) -> None:
         cluster = self.image.cluster
-        assert cluster is not None, "it has just been taken in"
+        assert cluster is not None, "it has just been stored"
         shown: Thing = {
             "id": cluster.cluster_id,
             "controller": cluster.controller_id,
@@ -324,10 +327,10 @@ class Poller:
         self._picture.put("topic/", topics)
         self._picture.put("partition/", partitions)
 
-    # -- nodes, and who votes -------------------------------------------------------------------------------------
+    # -- nodes and quorum ------------------------------------------------------------------------------------------
 
     async def ask_nodes(self) -> None:
-        """Asks every node to describe itself."""
+        """Queries every node for its description."""
         brokers = self.image.brokers()
         await asyncio.gather(*(self._ask_node(broker, 2) for broker in brokers))
         self._states.keep_only(broker.node_id for broker in brokers)
@@ -336,14 +339,17 @@ class Poller:
             self._show_cluster()
 
     async def _ask_silent(self, address: str) -> None:
-        """Asks a node whose watch has ended: whether it is down is shown at once, and not with the next round."""
+        """Queries a node whose watch has ended, so that it is shown as down immediately, and not after the next
+        round.
+        """
         for broker in self.image.brokers():
             if address_of(broker) == address:
                 await self._ask_node(broker, 1)
 
     async def _ask_node(self, broker: BrokerDescription, attempts: int) -> None:
-        """Asks a node to describe itself. A connection that breaks may be made again at once: a node is unreachable
-        only if the last attempt fails, too."""
+        """Queries a node for its description. A broken connection is retried immediately: a node is unreachable only if
+        the last attempt fails, too.
+        """
         node_id, was_heard = broker.node_id, self._states.is_heard(broker.node_id, self._clock())
         for attempts_left in reversed(range(attempts)):
             try:
@@ -356,19 +362,19 @@ class Poller:
                     continue
                 self._states.failed(node_id, error, self._clock())
                 break
-        # At once: others may still be waited for.
+        # Shown immediately: other nodes may still be waited for.
         if self._states.is_heard(node_id, self._clock()) != was_heard and self.image.cluster is not None:
             self._show_cluster()
 
     async def ask_quorum(self) -> None:
-        """Who votes on the metadata, and which partitions are being moved."""
+        """Polls the voters of the metadata quorum, and the partitions that are being moved."""
         quorum = await self._admin.describe_quorum()
         replicas: list[Json] = [
             {
                 "id": each.node_id,
                 "votes": votes,
                 "end": None if each.log_end_index is None else str(each.log_end_index),
-                # In steps: how long ago it was is news all the time.
+                # A flag instead of the age, which would change with every round.
                 "heard": each.last_contact_ms is not None and each.last_contact_ms < 2_000,
             }
             for votes, all_of_them in ((True, quorum.voters), (False, quorum.observers))
@@ -391,8 +397,8 @@ class Poller:
     # -- groups and ends ------------------------------------------------------------------------------------------
 
     async def ask_groups(self) -> None:
-        """All groups by name, and in detail those that are shown."""
-        # A question about groups would create the topic.
+        """Polls the names of all groups, and the details of those that are shown."""
+        # Listing groups would create the topic.
         if self.image.topic_id(GROUPS_TOPIC) is None:
             self._picture.put("group/", {})
             self._picture.put("detail/", {})
@@ -412,7 +418,7 @@ class Poller:
         self._picture.put("detail/", details)
 
     async def ask_ends(self) -> None:
-        """Where the partitions end that are shown, of :data:`MAX_ENDS` at most."""
+        """Polls the ends of the partitions that are shown, at most :data:`MAX_ENDS`."""
         now_s = self._clock()
         told = dict(newest_logs(self._views()))
         of_topics = {topic.name: its for topic, its in self.image.topics() if not topic.internal}
@@ -427,7 +433,7 @@ class Poller:
             leader = self.image.leader(tp)
             if leader is not None and self._states.is_heard(leader, now_s):
                 by_leader.setdefault(leader, []).append(tp)
-        # One leader that is silent keeps nobody from the ends that others know.
+        # A leader that does not answer must not hide the ends that other leaders report.
         failures = await asyncio.gather(*(self._ask_ends_of(its) for its in by_leader.values()), return_exceptions=True)
         self._picture.put("end/", self._ends.things())
         for failure in failures:
@@ -465,34 +471,35 @@ def _partition(topic: str, partition: PartitionDescription) -> Thing:
 
 
 def _read_partitions(groups: Sequence[GroupDescription]) -> list[TopicPartition]:
-    """What groups read: the partitions that their members have, and those of which something is committed."""
+    """Returns the partitions that groups read: those assigned to members, and those with committed offsets."""
     owned = (tp for group in groups for member in group.members for tp in member.assignment)
     return list(dict.fromkeys((*owned, *(tp for group in groups for tp in group.offsets or ()))))
 
 
 class OwnLoad:
-    """What the console itself costs: the share of a core since the last look, and the most memory so far."""
+    """The console's own load: its share of a core since the last look, and its peak memory."""
 
     def __init__(self) -> None:
         self._cpu_s = time.process_time()
         self._at_s = time.monotonic()
 
     def look(self, pages: int) -> Thing:
-        """The load, for the picture.
+        """Returns the load, for the page.
 
         Arguments:
-            pages: how many are open.
+            pages: number of open pages.
         """
         cpu_s, at_s = time.process_time(), time.monotonic()
         share = (cpu_s - self._cpu_s) / max(0.001, at_s - self._at_s)
         self._cpu_s, self._at_s = cpu_s, at_s
-        # Rounded: a figure that never stands still would be news all the time.
+        # Rounded: otherwise the value would change with every round.
         return {"pages": pages, "cpu_percent": round(share * 100), "memory_mb": round(_most_memory() / 1e6 / 5) * 5}
 
 
 def _most_memory() -> int:
-    """The most that this process had resident, in bytes. What the kernel counts for ``getrusage`` begins with what the
-    process had that started it."""
+    """Returns the peak resident memory of this process, in bytes. The kernel's value for ``getrusage`` starts with that
+    of the parent process.
+    """
     try:
         peak = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
         return int(peak.split()[1]) * 1024

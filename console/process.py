@@ -1,4 +1,4 @@
-"""The console served on a socket, until a signal ends it."""
+"""Serves the console on a socket until a signal stops it."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from quorumlog.console.shared_state import SharedState, Thing
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
 from quorumlog.sdk.runtime.security import SecurityOptions
 
-#: How long one question to the cluster may take.
+#: Time limit for one request to the cluster (ms).
 REQUEST_TIMEOUT_MS = 3_000
-#: How long a node is looked for in the beginning: less, so that who finds none is told its address.
+#: Time limit for finding a node at the start (ms): shorter, so that the error names the address.
 FIRST_ANSWER_MS = 2_500
-#: How long a record that is sent by hand may take.
+#: Time limit for a record that is sent by hand (ms).
 SEND_WITHIN_MS = 10_000
-#: How long streams have to end when the console does.
+#: Time that streams have to end when the console stops (s).
 STOP_WITHIN_S = 2
 CLIENT_ID = "quorumlog-console"
 
 
 @dataclass(slots=True, frozen=True)
 class ConsoleOptions:
-    """How a console is served.
+    """Options of a console.
 
     Arguments:
-        bootstrap_servers: of the cluster.
-        host, port: where it listens; port 0 is any free one.
-        names: further hosts at which browsers reach it, with a port where it is an unusual one.
-        hide_values: of records only keys are shown.
+        bootstrap_servers: addresses of the cluster.
+        host, port: listening address; port 0 is any free one.
+        names: further hosts at which browsers reach it, with the port if it is not the default.
+        hide_values: only keys of records are shown.
         allow_changes: the page may change what the console's own identity may change in the cluster.
-        security: how nodes are reached, as keyword arguments of clients.
+        security: connection settings, as keyword arguments of clients.
     """
 
     bootstrap_servers: str
@@ -60,11 +60,11 @@ class ConsoleOptions:
 
 
 class CannotListenError(Exception):
-    """The console cannot listen where it was told to; the message says why."""
+    """Raised if the console cannot listen on the given address; the message says why."""
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a host."""
+    """True if a host is reachable only from this machine."""
     if host == "localhost":
         return True
     try:
@@ -74,10 +74,10 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(options: ConsoleOptions) -> socket.socket:
-    """A socket that listens.
+    """Returns a listening socket.
 
     Raises:
-        CannotListenError: it cannot listen there.
+        CannotListenError: the address cannot be used.
     """
     host = options.host.strip("[]")
     listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
@@ -92,11 +92,11 @@ def listen(options: ConsoleOptions) -> socket.socket:
 
 
 def served_hosts(options: ConsoleOptions, port: int) -> set[str]:
-    """What ``Host`` may be."""
+    """Returns the accepted values of ``Host``."""
     names = {_in_url(options.host)}
     if is_loopback(options.host) or options.host in ("0.0.0.0", "::", "[::]"):
         names |= {"127.0.0.1", "localhost", "[::1]"}
-    # A proxy has a port of its own, which a browser leaves out where it is the usual one.
+    # A proxy has a port of its own, which a browser leaves out if it is the default.
     proxies = set(options.names)
     return {f"{name}:{port}" for name in names | proxies} | proxies | (names if port == 80 else set())
 
@@ -109,12 +109,12 @@ async def serve(options: ConsoleOptions, announce: Callable[[str], None], nodes:
     """Serves until SIGTERM or SIGINT.
 
     Arguments:
-        announce: is told the address, with the token, once the cluster has answered.
-        nodes: of a cluster to play with; None: it is somebody's, and nothing is done to it.
+        announce: called with the address, including the token, once the cluster has answered.
+        nodes: nodes of a demo cluster; None: a real cluster, without node actions.
 
     Raises:
         NoBrokersAvailableError: no node of the cluster answers.
-        CannotListenError: the address cannot be listened on.
+        CannotListenError: the address cannot be used.
     """
     picture, pages = SharedState(), OpenPages()
     admin = AsyncAdmin(
@@ -131,7 +131,7 @@ async def serve(options: ConsoleOptions, announce: Callable[[str], None], nodes:
         **options.security,
     )
     async with admin, consumer:
-        # A wrong address is said here, and not on a page that stays empty.
+        # A wrong address is reported here, and not on a page that stays empty.
         await admin.describe_cluster()
         listening = listen(options)
         port = listening.getsockname()[1]
@@ -183,7 +183,7 @@ async def serve(options: ConsoleOptions, announce: Callable[[str], None], nodes:
 
 
 class ConsoleServer(uvicorn.Server):
-    """uvicorn, with streams that end when it does, and no signal handlers of its own."""
+    """uvicorn, with streams that end when it stops, and without signal handlers of its own."""
 
     def __init__(self, gate: ConsoleGate, picture: SharedState) -> None:
         super().__init__(
@@ -203,11 +203,11 @@ class ConsoleServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leaves signals to whoever runs the event loop."""
+        """Leaves signals to the owner of the event loop."""
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Ends, the streams first: they would last for ever."""
+        """Shuts down, the streams first: they would never end."""
         self._picture.close()
         await super().shutdown(sockets)
 

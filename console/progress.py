@@ -1,4 +1,4 @@
-"""Where partitions end and how fast they grow, how far consumer groups are in them, and how far moves of them are."""
+"""Ends and growth of partitions, the progress of consumer groups in them, and the progress of moves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quorumlog.sdk import (
 )
 from quorumlog.sdk.cluster.offset_search import lag as lag_of
 
-#: How much of a new rate counts: a second's look at what comes in bursts would jump.
+#: Weight of a new rate in the moving average: otherwise bursts would make it jump.
 _NEW_RATE_WEIGHT = 0.5
 
 
@@ -30,16 +30,16 @@ class _Growth:
 
 
 class PartitionEnds:
-    """The end of each partition that was asked for, and records per second."""
+    """The known end of each partition, and its records per second."""
 
     def __init__(self) -> None:
         self._growth: dict[TopicPartition, _Growth] = {}
 
     def take(self, tp: TopicPartition, topic_id: str, end: int, asked_s: float) -> None:
-        """Takes in where a partition ends.
+        """Stores the end of a partition.
 
         Arguments:
-            topic_id: of its topic: one that has been created anew begins anew.
+            topic_id: id of its topic: a topic that was created again starts from scratch.
         """
         known = self._growth.get(tp)
         if known is None or known.topic_id != topic_id:
@@ -47,23 +47,23 @@ class PartitionEnds:
             return
         passed_s = asked_s - known.asked_s
         if end < known.end or passed_s <= 0:
-            return  # An answer that was overtaken.
+            return  # An answer that was overtaken by a newer one.
         rate = (end - known.end) / passed_s
         known.rate = rate if known.rate is None else known.rate + _NEW_RATE_WEIGHT * (rate - known.rate)
         known.end, known.asked_s = end, asked_s
 
     def describe(self, tp: TopicPartition, start: int, size_bytes: int | None) -> None:
-        """Takes in where a log begins, of which the end is known, and what it takes on a disk."""
+        """Stores the start of a log whose end is known, and its size on disk."""
         known = self._growth[tp]
         known.start, known.size_bytes = start, size_bytes
 
     def keep_only(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forgets all others: nobody looks at them any more."""
+        """Forgets all others, which are no longer shown."""
         wanted = set(partitions)
         self._growth = {tp: growth for tp, growth in self._growth.items() if tp in wanted}
 
     def end(self, tp: TopicPartition) -> int | None:
-        """Where a partition ends; None if that is not known."""
+        """Returns the end of a partition; None if it is not known."""
         known = self._growth.get(tp)
         return None if known is None else known.end
 
@@ -73,7 +73,7 @@ class PartitionEnds:
         return 0 if known is None or known.start is None else known.start
 
     def things(self) -> dict[str, Thing]:
-        """The ends, for the picture."""
+        """Returns the ends, for the page."""
         return {
             f"end/{tp.topic}/{tp.partition}": {
                 "end": str(growth.end),
@@ -86,12 +86,12 @@ class PartitionEnds:
 
 
 def _shown_rate(rate: float) -> float:
-    """Records per second, with as many digits as mean something: what stands still goes to 0."""
+    """Rounds records per second to significant digits; an idle partition goes to 0."""
     return round(rate) if rate >= 10 else round(rate, 1)
 
 
 def group_detail(group: GroupDescription, ends: PartitionEnds) -> Thing:
-    """A group with its members, and a row for each partition: what it has committed, the end, the lag, the owner."""
+    """Describes a group with its members, and a row for each partition: committed offset, end, lag, owner."""
     committed = group.offsets or {}
     owners = {tp: number for number, member in enumerate(group.members) for tp in member.assignment}
     rows: list[Json] = []
@@ -99,7 +99,7 @@ def group_detail(group: GroupDescription, ends: PartitionEnds) -> Thing:
     for tp in sorted(committed.keys() | owners.keys()):
         at, end, owner = committed.get(tp), ends.end(tp), owners.get(tp)
         if at is not None and end is not None:
-            end = max(end, at.offset)  # A commit may be newer than the look at the end: so far it goes at least.
+            end = max(end, at.offset)  # A commit may be newer than the known end: the log extends at least so far.
         lag = None if at is None or end is None else lag_of(at.offset, ends.start(tp), end)
         lags.append(lag)
         rows.append(
@@ -136,16 +136,16 @@ def group_detail(group: GroupDescription, ends: PartitionEnds) -> Thing:
         "members": members,
         "rows": rows,
         "lag": str(sum(known)) if known else None,
-        # Of how many of its partitions the end, or what is committed, is not known.
+        # Number of partitions whose end or committed offset is not known.
         "unknown": len(lags) - len(known),
     }
 
 
 def move_shown(tp: TopicPartition, move: PartitionReassignment, copies: Iterable[ReplicaCopy]) -> Thing:
-    """A partition that is being moved, with what of each copy is there yet.
+    """Describes a partition that is being moved, with the progress of each copy.
 
     Arguments:
-        copies: that leaders tell of, of whichever partitions.
+        copies: the copies that leaders report, of any partitions.
     """
     its: dict[str, Json] = {
         str(copy.node_id): {"size": str(copy.size_bytes), "left": str(copy.left_bytes)}

@@ -1,4 +1,4 @@
-"""What all pages show: a flat map of things with a version, and what has changed in it since a version."""
+"""The state that all pages show: a flat map of items with a version, and the changes since a version."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ import secrets
 from collections.abc import Mapping
 from typing import TypeAlias
 
-#: What JSON can say. 64-bit numbers are text: a browser would round them.
+#: JSON values. 64-bit numbers are text: a browser would round them.
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
-#: One thing of the picture, such as a partition, under a key such as ``partition/orders/0``.
+#: One item of the state, such as a partition, under a key such as ``partition/orders/0``.
 Thing: TypeAlias = dict[str, Json]
 
-#: Keys of things that are gone, kept for pages that have not heard of it. Who was away for longer gets all anew.
+#: Maximum number of removed keys kept for pages that have not received the removal. A page that was disconnected for
+#: longer gets the whole state.
 MAX_GONE = 10_000
 
 
 class SharedState:
-    """The newest state, and since when each part of it is so. Lives on one event loop.
+    """The newest state, and the version at which each part of it changed. Used on one event loop.
 
-    A page that is slow gets one change with the newest state of all that has changed, however often it did.
+    A slow page gets one change with the newest state of everything that has changed, however often it did.
 
     Attributes:
-        run: names this picture; versions of another one mean nothing here.
+        run: identifies this state; versions of another one mean nothing here.
         version: counts changes.
     """
 
@@ -32,16 +33,16 @@ class SharedState:
         self._things: dict[str, Thing] = {}
         self._changed: dict[str, int] = {}
         self._gone: dict[str, int] = {}
-        #: Changes before this version cannot be told any more.
+        #: Changes before this version are no longer known.
         self._told_since = 0
         self._news = asyncio.Event()
         self.closed = False
 
     def put(self, prefix: str, things: Mapping[str, Thing]) -> None:
-        """Replaces all things whose keys begin with ``prefix``.
+        """Replaces all items whose keys start with ``prefix``.
 
         Arguments:
-            things: by their whole keys.
+            things: the items by their whole keys.
         """
         changed = [key for key, thing in things.items() if self._things.get(key) != thing]
         gone = [key for key in self._things if key.startswith(prefix) and key not in things]
@@ -61,10 +62,10 @@ class SharedState:
         self._wake()
 
     def since(self, version: int | None) -> dict[str, Json]:
-        """What has changed since a version; everything if that is None, or is not known here.
+        """Returns the changes since a version; everything if that is None, or is not known here.
 
         Returns:
-            ``all``: whether it is everything. ``set``: things by their keys. ``gone``: keys.
+            ``all``: True if it is everything. ``set``: items by their keys. ``gone``: keys.
         """
         if version is None or not self._told_since <= version <= self.version:
             return {"all": True, "set": {**self._things}, "gone": []}
@@ -74,12 +75,12 @@ class SharedState:
         return {"all": False, "set": changed, "gone": [key for key, gone in self._gone.items() if gone > version]}
 
     async def newer_than(self, version: int) -> None:
-        """Returns once there is something newer, or the picture is closed."""
+        """Returns once there is a newer version, or the state is closed."""
         while self.version <= version and not self.closed:
             await self._news.wait()
 
     def close(self) -> None:
-        """Lets everybody go who waits for news."""
+        """Wakes all waiting streams."""
         self.closed = True
         self._wake()
 

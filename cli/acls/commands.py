@@ -1,4 +1,4 @@
-"""``quorumlog acls``: rules of who may do what, in the words of Kafka's tool where it has some."""
+"""``quorumlog acls``: access control lists, with the options of Kafka's tool where it has them."""
 
 from __future__ import annotations
 
@@ -16,41 +16,45 @@ from quorumlog.cli.rendering import plural, print_json, print_table
 if TYPE_CHECKING:
     from quorumlog.sdk import ACL, ACLFilter, ACLOperation, ResourcePattern, ResourceType
 
-app = typer.Typer(no_args_is_help=True, help="Who may do what: create, list, delete and check rules.")
+app = typer.Typer(no_args_is_help=True, help="Access control lists (ACLs): create, list, delete, check.")
 
-Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="NAME", help="A topic; '*' for all.")]
-Groups = Annotated[list[str] | None, typer.Option("--group", metavar="NAME", help="A consumer group; '*' for all.")]
+Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="NAME", help="Topic name; '*' for all topics.")]
+Groups = Annotated[
+    list[str] | None, typer.Option("--group", metavar="NAME", help="Consumer group; '*' for all groups.")
+]
 Names = Annotated[
-    list[str] | None, typer.Option("--producer-name", metavar="NAME", help="A producer name; '*' for all.")
+    list[str] | None, typer.Option("--producer-name", metavar="NAME", help="Producer name; '*' for all names.")
 ]
 WholeCluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
 Operations = Annotated[
     list[str] | None,
-    typer.Option("--operation", metavar="NAME", help="Such as Read, Write or DescribeConfigs; more than once."),
+    typer.Option("--operation", metavar="NAME", help="Operation, such as Read, Write or DescribeConfigs; repeatable."),
 ]
-Prefixed = Annotated[bool, typer.Option("--prefixed", help="All names that begin with the one given.")]
+Prefixed = Annotated[bool, typer.Option("--prefixed", help="Match all names that begin with the given one.")]
 
 
 @app.callback()
 def acls() -> None:
-    """Rules of who may do what."""
+    """Access control lists (ACLs)."""
 
 
 @app.command("create", epilog="Example: quorumlog acls create --allow User:alice --operation Read --topic orders")
 def create(
     *,
     allow: Annotated[
-        list[str] | None, typer.Option("--allow", metavar="User:NAME", help="Who may; 'User:*' for everybody.")
+        list[str] | None,
+        typer.Option("--allow", metavar="User:NAME", help="Principal to allow; 'User:*' for every user."),
     ] = None,
     deny: Annotated[
-        list[str] | None, typer.Option("--deny", metavar="User:NAME", help="Who may not, whatever else allows it.")
+        list[str] | None,
+        typer.Option("--deny", metavar="User:NAME", help="Principal to deny; takes precedence over every allow."),
     ] = None,
     operation: Operations = None,
     producer: Annotated[
-        bool, typer.Option("--producer", help="What a producer needs: Write on topics and on its name.")
+        bool, typer.Option("--producer", help="Add what a producer needs: Write on topics and on its name.")
     ] = False,
     consumer: Annotated[
-        bool, typer.Option("--consumer", help="What a consumer needs: Read on topics and groups.")
+        bool, typer.Option("--consumer", help="Add what a consumer needs: Read on topics and groups.")
     ] = False,
     topic: Topics = None,
     group: Groups = None,
@@ -60,14 +64,14 @@ def create(
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Creates a rule for each principal, operation and resource. Rules that are there already stay as they are."""
+    """Creates an ACL for each principal, operation and resource. Existing ACLs are kept."""
     from quorumlog.sdk import ACL, ACLPermissionType
 
     if not allow and not deny:
-        raise CommandError("say whom: --allow User:NAME or --deny User:NAME", WRONG_USAGE)
+        raise CommandError("no principal given: add --allow User:NAME or --deny User:NAME", WRONG_USAGE)
     resources = _resources(topic, group, producer_name, cluster, prefixed)
     if not resources:
-        raise CommandError("say to what: --topic, --group, --producer-name or --cluster", WRONG_USAGE)
+        raise CommandError("no resource given: add --topic, --group, --producer-name or --cluster", WRONG_USAGE)
     wanted = _operations_on(resources, operation, producer=producer, consumer=consumer)
     permissions = ((ACLPermissionType.ALLOW, allow or ()), (ACLPermissionType.DENY, deny or ()))
     rules = [
@@ -85,74 +89,14 @@ def create(
     for rule in rules:
         print(_shown(rule))
     there = len(set(rules)) - created
-    print(f"Created {plural(created, 'rule')}" + (f"; {there} there already." if there else "."))
+    print(f"Created {plural(created, 'ACL')}" + (f"; {there} already existed." if there else "."))
 
 
 @app.command("list", epilog="Example: quorumlog acls list --topic orders --principal User:alice")
 def list_acls(
     *,
-    principal: Annotated[str | None, typer.Option("--principal", metavar="User:NAME", help="Only theirs.")] = None,
-    operation: Operations = None,
-    topic: Topics = None,
-    group: Groups = None,
-    producer_name: Names = None,
-    cluster: WholeCluster = False,
-    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
-    output: Output = OutputFormat.TABLE,
-) -> None:
-    """Rules; of a resource all that concern it, those of prefixes and of all names included."""
-    filters = _filters(principal, operation, _resources(topic, group, producer_name, cluster, False), matching=True)
-    with connect(bootstrap_servers) as admin:
-        found = list(dict.fromkeys(rule for each in filters for rule in admin.describe_acls(each)))
-    if output is OutputFormat.JSON:
-        print_json([_plain(rule) for rule in found])
-    elif found:
-        _print_rules(found)
-    else:
-        print("There are no such rules." if any(map(_is_narrow, filters)) else "There are no rules.")
-
-
-@app.command("delete", epilog="Example: quorumlog acls delete --principal User:alice --topic orders --dry-run")
-def delete(
-    *,
-    principal: Annotated[str | None, typer.Option("--principal", metavar="User:NAME", help="Only theirs.")] = None,
-    operation: Operations = None,
-    topic: Topics = None,
-    group: Groups = None,
-    producer_name: Names = None,
-    cluster: WholeCluster = False,
-    prefixed: Prefixed = False,
-    everything: Annotated[bool, typer.Option("--all", help="All rules that there are.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed where there is no terminal.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
-    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
-    output: Output = OutputFormat.TABLE,
-) -> None:
-    """Deletes the rules that are given exactly: those of a topic, not those of its prefixes."""
-    resources = _resources(topic, group, producer_name, cluster, prefixed)
-    filters = _filters(principal, operation, resources, matching=False)
-    if everything is any(map(_is_narrow, filters)):
-        raise CommandError("say which rules, such as --topic NAME or --principal User:NAME; or --all", WRONG_USAGE)
-    with connect(bootstrap_servers) as admin:
-        meant = list(dict.fromkeys(rule for each in filters for rule in admin.describe_acls(each)))
-        if meant and not dry_run:
-            what = _shown(meant[0]) if len(meant) == 1 else plural(len(meant), "rule")
-            confirm(f"Delete {what}? Who was denied by it may be allowed then.", yes=yes)
-            meant = admin.delete_acls(filters)
-    if output is OutputFormat.JSON:
-        print_json([{**_plain(rule), "deleted": not dry_run} for rule in meant])
-        return
-    for rule in meant:
-        print(f"{'Would delete' if dry_run else 'Deleted'}: {_shown(rule)}")
-    if not meant:
-        print("There are no such rules.")
-
-
-@app.command("check", epilog="Example: quorumlog acls check --as User:alice --operation Write --topic orders")
-def check(
-    *,
-    who: Annotated[
-        str | None, typer.Option("--as", metavar="User:NAME", help="Who would do it; by default who asks.")
+    principal: Annotated[
+        str | None, typer.Option("--principal", metavar="User:NAME", help="Principal whose ACLs are listed.")
     ] = None,
     operation: Operations = None,
     topic: Topics = None,
@@ -162,11 +106,80 @@ def check(
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Says what somebody may do, as the node decides that is asked, and by which rule. It fails if they may not, but
-    for --output json."""
+    """Lists ACLs; with a resource, all ACLs that apply to it, including those for prefixes and for all names."""
+    filters = _filters(principal, operation, _resources(topic, group, producer_name, cluster, False), matching=True)
+    with connect(bootstrap_servers) as admin:
+        found = list(dict.fromkeys(rule for each in filters for rule in admin.describe_acls(each)))
+    if output is OutputFormat.JSON:
+        print_json([_plain(rule) for rule in found])
+    elif found:
+        _print_rules(found)
+    else:
+        print("No ACL matches." if any(map(_is_narrow, filters)) else "No ACLs exist.")
+
+
+@app.command("delete", epilog="Example: quorumlog acls delete --principal User:alice --topic orders --dry-run")
+def delete(
+    *,
+    principal: Annotated[
+        str | None, typer.Option("--principal", metavar="User:NAME", help="Principal whose ACLs are deleted.")
+    ] = None,
+    operation: Operations = None,
+    topic: Topics = None,
+    group: Groups = None,
+    producer_name: Names = None,
+    cluster: WholeCluster = False,
+    prefixed: Prefixed = False,
+    everything: Annotated[bool, typer.Option("--all", help="Delete all ACLs of the cluster.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")] = False,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Deletes ACLs with exactly the given resource: those of a topic, not those of its prefixes."""
+    resources = _resources(topic, group, producer_name, cluster, prefixed)
+    filters = _filters(principal, operation, resources, matching=False)
+    if everything is any(map(_is_narrow, filters)):
+        raise CommandError(
+            "no ACLs chosen: add --topic NAME, --principal User:NAME or another filter, or --all", WRONG_USAGE
+        )
+    with connect(bootstrap_servers) as admin:
+        meant = list(dict.fromkeys(rule for each in filters for rule in admin.describe_acls(each)))
+        if meant and not dry_run:
+            what = _shown(meant[0]) if len(meant) == 1 else plural(len(meant), "ACL")
+            confirm(f"Delete {what}? Principals that it denies may gain access.", yes=yes)
+            meant = admin.delete_acls(filters)
+    if output is OutputFormat.JSON:
+        print_json([{**_plain(rule), "deleted": not dry_run} for rule in meant])
+        return
+    for rule in meant:
+        print(f"{'Would delete' if dry_run else 'Deleted'}: {_shown(rule)}")
+    if not meant:
+        print("No ACL matches.")
+
+
+@app.command("check", epilog="Example: quorumlog acls check --as User:alice --operation Write --topic orders")
+def check(
+    *,
+    who: Annotated[
+        str | None, typer.Option("--as", metavar="User:NAME", help="Principal to check; by default the caller.")
+    ] = None,
+    operation: Operations = None,
+    topic: Topics = None,
+    group: Groups = None,
+    producer_name: Names = None,
+    cluster: WholeCluster = False,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Checks if a principal may do an operation, according to the contacted node, and prints the ACL that decides.
+    Exits 1 if it may not, except with --output json.
+    """
     resources = _resources(topic, group, producer_name, cluster, False)
     if len(resources) != 1 or len(operation or ()) != 1:
-        raise CommandError("say one --operation, and one of --topic, --group, --producer-name, --cluster", WRONG_USAGE)
+        raise CommandError("give one --operation, and one of --topic, --group, --producer-name, --cluster", WRONG_USAGE)
     (asked,) = _operations(operation)
     with connect(bootstrap_servers) as admin:
         decision = admin.check_acl(asked, resources[0], principal=who)
@@ -175,14 +188,14 @@ def check(
         print_json({**asdict(decision), "rule": plain})
         return
     rule = None if decision.rule is None else _shown(decision.rule)
-    off = "" if decision.enforced else " (but the node asks nobody for permission: authorization is off)"
+    off = "" if decision.enforced else " (not enforced: authorization is off on this node)"
     if not decision.allowed:
         what = f"{_camel(asked)} on {_camel(resources[0].resource_type)} {resources[0].resource_name}"
-        raise CommandError(f"{who or 'who asks'} may not {what}: {rule or 'no rule allows it'}{off}")
+        raise CommandError(f"{who or 'the caller'} may not {what}: {rule or 'no ACL allows it'}{off}")
     print(f"allowed: {'a super user' if decision.super_user else rule}{off}")
 
 
-# -- what was typed ---------------------------------------------------------------------------------------------------
+# -- arguments -------------------------------------------------------------------------------------------------------
 
 
 def _resources(
@@ -193,7 +206,9 @@ def _resources(
 
     pattern = ACLResourcePatternType.PREFIXED if prefixed else ACLResourcePatternType.LITERAL
     if prefixed and cluster:
-        raise CommandError("there is one cluster: --prefixed is for names of topics, groups and producers", WRONG_USAGE)
+        raise CommandError(
+            "--prefixed does not apply to --cluster: use it with --topic, --group or --producer-name", WRONG_USAGE
+        )
     kinds = ((ResourceType.TOPIC, topics), (ResourceType.GROUP, groups), (ResourceType.PRODUCER_NAME, names))
     found = [ResourcePattern(kind, name, pattern) for kind, given in kinds for name in given or ()]
     return [*found, ResourcePattern(ResourceType.CLUSTER, CLUSTER_NAME)] if cluster else found
@@ -208,7 +223,7 @@ def _operations(names: list[str] | None) -> list[ACLOperation]:
         found = known.get(name.upper().replace("_", "").replace("-", ""))
         if found is None:
             possible = ", ".join(_camel(each) for each in known.values())
-            raise CommandError(f"--operation '{name}' is none: choose from {possible}", WRONG_USAGE)
+            raise CommandError(f"--operation '{name}' does not exist: choose from {possible}", WRONG_USAGE)
         operations.append(found)
     return operations
 
@@ -216,7 +231,7 @@ def _operations(names: list[str] | None) -> list[ACLOperation]:
 def _operations_on(
     resources: list[ResourcePattern], names: list[str] | None, *, producer: bool, consumer: bool
 ) -> list[tuple[ResourcePattern, list[ACLOperation]]]:
-    """What rules are wanted on each resource."""
+    """Returns the operations for which each resource needs an ACL."""
     from quorumlog.sdk import ACLOperation, ResourceType
 
     given = _operations(names)
@@ -229,14 +244,14 @@ def _operations_on(
         usual[ResourceType.GROUP] = [ACLOperation.READ]
     wanted = [(each, list(dict.fromkeys((*given, *usual.get(each.resource_type, ()))))) for each in resources]
     if any(not operations for _, operations in wanted):
-        raise CommandError("say what: --operation NAME, or --producer or --consumer for what these need", WRONG_USAGE)
+        raise CommandError("no operation given: add --operation NAME, --producer or --consumer", WRONG_USAGE)
     return wanted
 
 
 def _filters(
     principal: str | None, names: list[str] | None, resources: list[ResourcePattern], *, matching: bool
 ) -> list[ACLFilter]:
-    """Filters for the rules of one principal or all, on some resources or all."""
+    """Returns filters for the ACLs of one principal or all, on some resources or all."""
     from quorumlog.sdk import ACLFilter, ACLOperation, ACLResourcePatternType, ResourcePatternFilter
 
     operations = _operations(names) or [ACLOperation.ANY]
@@ -254,11 +269,11 @@ def _filters(
 
 
 def _is_narrow(wanted: ACLFilter) -> bool:
-    """Whether it leaves out some rules."""
+    """True if the filter excludes some ACLs."""
     return wanted != type(wanted)()
 
 
-# -- what is shown ----------------------------------------------------------------------------------------------------
+# -- output -----------------------------------------------------------------------------------------------------------
 
 
 def _camel(kind: Enum) -> str:

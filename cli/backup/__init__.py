@@ -1,4 +1,4 @@
-"""What is typed against the loss of a cluster.
+"""Backup commands.
 
 - `commands`: ``quorumlog backup``: takes backups, verifies and restores them.
 

@@ -29,12 +29,12 @@ Place = Annotated[
     str,
     typer.Argument(
         metavar="PLACE",
-        help="A directory, or an address that fsspec knows, such as s3://bucket/prefix.",
+        help="Backup location: a directory, or an fsspec URL such as s3://bucket/prefix.",
         show_default=False,
     ),
 ]
 Topics = Annotated[
-    list[str] | None, typer.Option("--topic", metavar="NAME", help="Only this topic; may be given several times.")
+    list[str] | None, typer.Option("--topic", metavar="NAME", help="Topic to include; repeatable; all without one.")
 ]
 
 
@@ -51,7 +51,7 @@ def create(
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Takes a backup while the cluster runs. Where there is one already, only what is new is copied."""
+    """Takes a backup while the cluster runs. An existing backup is extended: only new data is copied."""
     from quorumlog.sdk.backup.commands import create_backup
 
     with progress("copying", None, "bytes") as tell:
@@ -73,13 +73,13 @@ def create(
         print(f"Note: {note}.")
     print(
         f"Backup {report.manifest.sequence} of cluster {report.manifest.cluster_id}: {_summary(report.manifest)};"
-        f" {report.copied_bytes:,} bytes copied, {report.kept_bytes:,} were there."
+        f" {report.copied_bytes:,} bytes copied, {report.kept_bytes:,} already present."
     )
 
 
 @app.command("verify", epilog="Example: quorumlog backup verify /backups/orders")
 def verify(place: Place, *, output: Output = OutputFormat.TABLE) -> None:
-    """Reads all of a backup and names what is damaged or missing, a line each. No cluster is asked."""
+    """Reads a whole backup and prints each damaged or missing part on a line of its own. Needs no cluster."""
     from quorumlog.sdk.backup.commands import verify_backup
 
     with progress("reading", None, "bytes") as tell:
@@ -94,7 +94,7 @@ def verify(place: Place, *, output: Output = OutputFormat.TABLE) -> None:
     for problem in report.problems if output is OutputFormat.TABLE else ():
         print(problem)
     if report.unreadable and output is OutputFormat.TABLE:
-        print(f"{report.unreadable_batches:,} of its batches cannot be read, as written by the producer:")
+        print(f"{report.unreadable_batches:,} of its batches are unreadable as the producer wrote them:")
         for line in report.unreadable:
             print(f"  {line}")
     if report.problems:
@@ -107,19 +107,26 @@ def restore(
     *,
     topics: Topics = None,
     replication_factor: Annotated[
-        int | None, typer.Option("--replication-factor", help="Of all topics; otherwise as it was.", show_default=False)
+        int | None,
+        typer.Option(
+            "--replication-factor",
+            help="Replication factor of all topics; by default that of the backup.",
+            show_default=False,
+        ),
     ] = None,
     config: Annotated[
-        list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="A setting for all topics; several times.")
+        list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="Setting for all topics; repeatable.")
     ] = None,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Restores a backup into a fresh cluster, with offsets, settings, producers and groups. Typed again it goes on."""
+    """Restores a backup into a fresh cluster: records with offsets, settings, producers and groups. Run it again to
+    resume.
+    """
     from quorumlog.sdk.backup.commands import restore_backup
 
     if replication_factor is not None and not 1 <= replication_factor <= 1_000:
-        raise CommandError(f"--replication-factor {replication_factor} is not 1 or more", WRONG_USAGE)
+        raise CommandError(f"--replication-factor {replication_factor} is out of range: give 1 to 1000", WRONG_USAGE)
     configs = parse_settings(config or [])
     with progress("restoring", None, "bytes") as tell:
         report = restore_backup(

@@ -1,6 +1,6 @@
-"""The commands of certificates.
+"""Certificate commands.
 
-- ``commands``: ``quorumlog certs``: makes and shows authorities and certificates.
+- ``commands``: ``quorumlog certs``: creates and shows authorities and certificates.
 - ``revocations``: ``quorumlog certs revoke``, ``restore`` and ``revocations``.
 
 May import: `cli` itself, and everything below.

@@ -1,4 +1,4 @@
-"""``quorumlog certs``: certificate authorities, and certificates of nodes and users, made and looked at."""
+"""``quorumlog certs``: creates and inspects certificate authorities and certificates of nodes and users."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ DEFAULT_DIRECTORY = Path("quorumlog-certs")
 _NODE_AUTHORITY, _CLIENT_AUTHORITY = "node-ca", "client-ca"
 
 Directory = Annotated[
-    Path, typer.Option("--dir", metavar="DIR", parser=directory_path, help="Where authorities and certificates are.")
+    Path, typer.Option("--dir", metavar="DIR", parser=directory_path, help="Directory of authorities and certificates.")
 ]
-Days = Annotated[int, typer.Option("--days", min=1, max=36_500, help="How long it is valid.")]
-CertificateFile = Annotated[Path, typer.Argument(metavar="FILE", parser=file_path, help="A certificate in PEM.")]
+Days = Annotated[int, typer.Option("--days", min=1, max=36_500, help="Validity in days.")]
+CertificateFile = Annotated[Path, typer.Argument(metavar="FILE", parser=file_path, help="Certificate in PEM format.")]
 
 
 @app.command("create-ca", epilog="Example: quorumlog certs create-ca --dir quorumlog-certs")
 def create_ca(
     *, directory: Directory = DEFAULT_DIRECTORY, days: Days = 3_650, output: Output = OutputFormat.TABLE
 ) -> None:
-    """Makes the two authorities of a cluster: one for its nodes, one for its clients. No client can be a node.
+    """Creates the cluster's two authorities: one for nodes, one for clients, so that no client can act as a node.
 
     Keep their keys where no node runs. Nodes need only node-ca.crt and client-ca.crt.
     """
@@ -47,17 +47,17 @@ def create_ca(
 
 @app.command("create-node", epilog="Example: quorumlog certs create-node 1 --host 10.0.0.1 --host log-1.example.net")
 def create_node(
-    node_id: Annotated[int, typer.Argument(metavar="NODE_ID", min=0, max=2**31 - 1, help="The node's id.")],
+    node_id: Annotated[int, typer.Argument(metavar="NODE_ID", min=0, max=2**31 - 1, help="Id of the node.")],
     *,
     hosts: Annotated[
         list[str] | None,
-        typer.Option("--host", metavar="HOST", help="A name or address by which clients reach it; may be repeated."),
+        typer.Option("--host", metavar="HOST", help="Name or address by which clients reach the node; repeatable."),
     ] = None,
     directory: Directory = DEFAULT_DIRECTORY,
     days: Days = 398,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Makes the certificate of a node. Other nodes go by the id in it, clients by the hosts."""
+    """Creates the certificate of a node. Other nodes check the id in it, clients the hosts."""
     from quorumlog.server.certificates.issuing import create_node as create
 
     _print_made([create(directory, _authority(directory, _NODE_AUTHORITY), node_id, hosts or [], days)], output)
@@ -65,13 +65,13 @@ def create_node(
 
 @app.command("create-client", epilog="Example: quorumlog certs create-client alice")
 def create_client(
-    user: Annotated[str, typer.Argument(metavar="USER", help="The user's name; in rules it is User:USER.")],
+    user: Annotated[str, typer.Argument(metavar="USER", help="Name of the user; its principal in ACLs is User:USER.")],
     *,
     directory: Directory = DEFAULT_DIRECTORY,
     days: Days = 398,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Makes the certificate of a user, for clients and for this command line."""
+    """Creates the certificate of a user, for clients and for this command line."""
     from quorumlog.server.certificates.issuing import create_client as create
 
     _print_made([create(directory, _authority(directory, _CLIENT_AUTHORITY), user, days)], output)
@@ -79,7 +79,7 @@ def create_client(
 
 @app.command("show", epilog="Example: quorumlog certs show quorumlog-certs/node-1.crt")
 def show(certificate: CertificateFile, *, output: Output = OutputFormat.TABLE) -> None:
-    """Shows whose a certificate is, and how long; of several in a file, each."""
+    """Shows the owner, names and validity of each certificate in a file."""
     from quorumlog.server.certificates.inspection import views_of
 
     views = views_of(certificate)
@@ -87,7 +87,7 @@ def show(certificate: CertificateFile, *, output: Output = OutputFormat.TABLE) -
         print_json([_as_json(view) for view in views])
         return
     print_table(
-        ("Of", "Names", "Issuer", "Serial", "From", "Until", "Days"),
+        ("Owner", "Names", "Issuer", "Serial", "From", "Until", "Days"),
         [
             (
                 _whose(view),
@@ -107,14 +107,17 @@ def show(certificate: CertificateFile, *, output: Output = OutputFormat.TABLE) -
 def check(
     certificate: CertificateFile,
     *,
-    key: Annotated[Path | None, typer.Option("--key", metavar="FILE", parser=file_path, help="Its key.")] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option("--key", metavar="FILE", parser=file_path, help="Private key that should match the certificate."),
+    ] = None,
     authority: Annotated[
         Path | None,
-        typer.Option("--ca", metavar="FILE", parser=file_path, help="The authority that should have signed it."),
+        typer.Option("--ca", metavar="FILE", parser=file_path, help="Authority that should have signed it."),
     ] = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Says what is wrong with a certificate: its time, its names, its key, its authority. Fails if anything is."""
+    """Checks a certificate's validity, names, key and authority, and prints every problem. Exits 1 if there is any."""
     from quorumlog.server.certificates.inspection import problems_of, view_of
 
     view, problems = view_of(certificate), list(problems_of(certificate, key, authority))
@@ -123,7 +126,7 @@ def check(
     if output is OutputFormat.JSON:
         print_json(_as_json(view))
     else:
-        print(f"{certificate} is sound, and valid for {view.days_left} days.")
+        print(f"{certificate} is valid for another {view.days_left} days.")
 
 
 app.command("revoke", epilog=revocations.REVOKE_EXAMPLE)(revocations.revoke)
@@ -142,7 +145,7 @@ def _print_made(made: list[Issued], output: OutputFormat) -> None:
         print_json([{"certificate": str(each.certificate), "key": str(each.key)} for each in made])
         return
     for each in made:
-        print(f"Made {each.certificate} and {each.key}.")
+        print(f"Created {each.certificate} and {each.key}.")
 
 
 def _whose(view: CertificateView) -> str:

@@ -1,4 +1,4 @@
-"""``quorumlog certs revoke``, ``restore`` and ``revocations``: certificates and users that count no more."""
+"""``quorumlog certs revoke``, ``restore`` and ``revocations``: revoked certificates and users."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Subjects = Annotated[
     list[str],
     typer.Argument(
         metavar="SERIAL|FILE|User:NAME...",
-        help="A serial number in hexadecimal digits, a file with the certificate, or a user.",
+        help="Serial number in hexadecimal, file with the certificate, or user.",
     ),
 ]
 
@@ -34,10 +34,10 @@ def revoke(
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Has clients' certificates count no more, or all that a user has: certificates and password.
+    """Revokes client certificates, or all credentials of a user: certificates and password.
 
-    Calls and streams made with them end as soon as nodes hear of it. Nodes' certificates are no clients': remove the
-    node instead.
+    Calls and streams authenticated with them end as soon as the nodes are notified. Node certificates cannot be
+    revoked: remove the node instead.
     """
     serials, principals = _sorted_out(subjects)
     with connect(bootstrap_servers) as admin:
@@ -51,7 +51,7 @@ def restore(
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Has count again what was revoked, such as of certificates that have ended anyway."""
+    """Withdraws a revocation, for example of a certificate that has expired anyway."""
     serials, principals = _sorted_out(subjects)
     with connect(bootstrap_servers) as admin:
         admin.restore(serials=serials, principals=principals)
@@ -61,7 +61,7 @@ def restore(
 def revocations(
     *, bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, output: Output = OutputFormat.TABLE
 ) -> None:
-    """Lists what was revoked, and when."""
+    """Lists revoked certificates and users, and when each was revoked."""
     with connect(bootstrap_servers) as admin:
         found = admin.describe_revocations()
     if output is OutputFormat.JSON:
@@ -72,11 +72,11 @@ def revocations(
         rows = ((each.serial or each.principal or "", _time(each.revoked_ms)) for each in found)
         print_table(("REVOKED", "SINCE"), rows)
     else:
-        print("Nothing is revoked.")
+        print("No certificate or user is revoked.")
 
 
 def _sorted_out(subjects: list[str]) -> tuple[list[str], list[str]]:
-    """Serial numbers and principals."""
+    """Returns the serial numbers and the principals."""
     serials, principals = [], []
     for subject in dict.fromkeys(subjects):
         if subject.startswith(_PRINCIPAL):

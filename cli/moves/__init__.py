@@ -1,6 +1,6 @@
-"""What is left of moves of replicas while a command waits for their end: how many bytes, and what they wait for.
+"""Progress of replica moves, for commands that wait for them: bytes left, and causes of stalls.
 
-- ``bytes_left``: how much moves still have to copy.
+- ``bytes_left``: the data that moves still have to copy.
 - ``stalls``: what stalled moves wait for, on stderr.
 - ``returned_empty``: nodes that returned with an empty data directory, and the command for each.
 

@@ -1,4 +1,4 @@
-"""Nodes that returned with an empty data directory: which they are, and what is to be typed for one."""
+"""Nodes that returned with an empty data directory, and the command to run for each."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from quorumlog.sdk import Admin, BrokerDescription
 
-#: What the controller says of a disk that cannot be replaced because of witnesses.
+#: Part of the controller's error for a disk that cannot be replaced because of witnesses.
 _ANOTHER_ID = "start a node with another id"
 
 
 def nodes_returned_empty(admin: Admin, brokers: Sequence[BrokerDescription]) -> dict[int, str]:
-    """Nodes that count as down and answer with another data directory than the one they had: the id of that one."""
+    """Returns the nodes that count as down and answer with another data directory than they registered, mapped to the
+    id of the registered one.
+    """
     from quorumlog.sdk import NodeDescription
 
     suspects = {each.node_id: each for each in brokers if each.fenced and each.directory_id and not each.lost}
@@ -26,11 +28,11 @@ def nodes_returned_empty(admin: Admin, brokers: Sequence[BrokerDescription]) -> 
 
 
 def what_to_type(admin: Admin, node: int, directory_id: str) -> str:
-    """What is to be typed if the former disk of a node is lost. The node itself cannot know: that depends on where the
-    others have what it had.
+    """Returns the command to run if the former disk of a node is lost. The node itself cannot know it: it depends on
+    where other nodes have the replicas.
 
     Arguments:
-        directory_id: of the disk that it had.
+        directory_id: id of the lost data directory.
     """
     from quorumlog.sdk import QuorumlogError
     from quorumlog.sdk.errors import InvalidRequestError
@@ -42,6 +44,6 @@ def what_to_type(admin: Admin, node: int, directory_id: str) -> str:
             return f"partitions with a witness need a node with another id: quorumlog nodes replace {node} --with ID"
         return f"it cannot be its own replacement: {refused.message}"
     except QuorumlogError:
-        # Without a controller nobody can tell, and nobody could replace it either.
+        # Without a controller the disk can neither be checked nor replaced.
         pass
     return f"quorumlog nodes replace {node} --with {node}"

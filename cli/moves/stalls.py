@@ -1,4 +1,4 @@
-"""What moves wait for that do not get on, said on stderr while a command waits for them."""
+"""Reports on stderr what stalled moves wait for, while a command waits for them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from quorumlog.cli.rendering import node_list, plural, size
 if TYPE_CHECKING:
     from quorumlog.sdk import PartitionDescription, PartitionReassignment, ReplicaCopy, TopicPartition
 
-#: After twice this time without a partition done or a byte copied it is said what is waited for, and again once that is
-#: something else.
+#: Time without progress (s). After twice this time without a partition done or a byte copied, the cause is printed, and
+#: again when it changes.
 STALLED_S = 5.0
 
 
 class Stalls:
-    """Notices that nothing gets on, and says what it waits for.
+    """Detects stalled moves, and prints what they wait for.
 
     Arguments:
-        say: takes a line.
-        clock: seconds that go on.
+        say: prints a line.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(
@@ -38,11 +38,11 @@ class Stalls:
         self._said = ""
 
     def look(self, left: object, ask: Callable[[], tuple[int, str]]) -> None:
-        """Something is left.
+        """Records that moves are left, and reports a stall.
 
         Arguments:
-            left: what; while it changes, nothing stalls.
-            ask: returns how many bytes are left to be copied, and what is waited for in one line; asked rarely.
+            left: the moves that are left; while it changes, there is no stall.
+            ask: returns how many bytes are left to be copied, and what the moves wait for in one line; called rarely.
         """
         now = self._clock()
         if left != self._left:
@@ -61,13 +61,13 @@ def what_is_waited_for(
     copies: Iterable[ReplicaCopy],
     down: Sequence[int],
 ) -> str:
-    """What partitions wait for that are to be moved, by the example of one, in one line.
+    """Returns in one line what partitions wait for that are being moved, using one of them as an example.
 
     Arguments:
-        left: the partitions, with their topics; one at least. One that needs an operator is named before others.
-        moves: that are under way, in the whole cluster.
-        copies: that are under way.
-        down: the nodes that are.
+        left: the partitions, with their topics; at least one. One that needs an operator is named before others.
+        moves: all moves in the cluster.
+        copies: the copies that are under way.
+        down: the nodes that are down.
     """
     known = {(copy.topic, copy.partition, copy.node_id): copy for copy in copies}
     reasons = []
@@ -86,7 +86,7 @@ def _why(
     copies: Mapping[tuple[str, int, int], ReplicaCopy],
     down: Sequence[int],
 ) -> tuple[int, str]:
-    """Why a partition is not where it is to be yet, and how urgent that is: 0 for what needs somebody."""
+    """Returns how urgent a partition's wait is (0: an operator must act) and what it waits for."""
     gone = [node for node in partition.replicas if node in down]
     if partition.leader is None:
         these = f"of its nodes {node_list(partition.replicas)}"
@@ -97,15 +97,15 @@ def _why(
             else f"has no leader, although all {these} are up",
         )
     if move is None:
-        return 3, "waits for its turn"
+        return 3, "is waiting for its turn"
     absent = [node for node in move.adding_replicas if node in down]
     if absent:
-        return 0, f"waits for node {absent[0]}, which is down: start it, or call the move off"
+        return 0, f"waits for node {absent[0]}, which is down: start it, or cancel the move"
     for node in move.adding_replicas:
         copy = copies.get((topic, partition.partition, node))
         if copy is not None and copy.left_bytes:
             slowly = f", at {size(move.throttle_bytes_per_second)}/s" if move.throttle_bytes_per_second else ""
             return 2, f"waits for {size(copy.left_bytes)} to be copied to node {node}{slowly}"
     if move.adding_replicas:
-        return 1, f"waits for node {move.adding_replicas[0]} to begin with its copy, or to be in sync"
+        return 1, f"waits for node {move.adding_replicas[0]} to start its copy, or to be in sync"
     return 1, f"waits for its leader, node {partition.leader}, to change its voters"

@@ -1,4 +1,4 @@
-"""``quorumlog consume``: records in, lines out."""
+"""``quorumlog consume``: prints records as lines."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 EXAMPLE = "Example: quorumlog consume orders --from-beginning --until-end --format '{partition}:{offset} {key} {value}'"
 
-#: The longest that one poll waits, so that Ctrl-C and time-outs are noticed.
+#: Maximum wait of one poll (ms), so that Ctrl-C and timeouts are noticed.
 POLL_MS = 500
-#: Records taken per poll.
+#: Maximum number of records per poll.
 POLL_RECORDS = 5000
 
 
 class OnCorrupt(Enum):
-    """What to do with a batch that cannot be read."""
+    """Action for a batch that cannot be read."""
 
     SKIP = "skip"
     RAISE = "raise"
@@ -58,7 +58,7 @@ class OnCorrupt(Enum):
 
 def consume(
     topics: Annotated[
-        list[str] | None, typer.Argument(metavar="TOPIC…", help="What to read.", autocompletion=topic_names)
+        list[str] | None, typer.Argument(metavar="TOPIC…", help="Topics to read.", autocompletion=topic_names)
     ] = None,
     *,
     group: Annotated[
@@ -66,22 +66,24 @@ def consume(
         typer.Option(
             "--group",
             "-g",
-            help="Read as a member of this group: where it left off, and only this member's share of the partitions;"
-            " what has been printed is committed. What it has never read begins at the end, or with --from-beginning.",
+            help="Read as a member of this group: from its committed offsets, and only this member's share of the"
+            " partitions; printed records are committed. Without offsets, start at the end, or with --from-beginning.",
         ),
     ] = None,
     pattern: Annotated[
         str | None,
-        typer.Option("--pattern", metavar="REGEX", help="With --group: all topics whose whole name matches (RE2)."),
+        typer.Option(
+            "--pattern", metavar="REGEX", help="With --group: read all topics whose whole name matches (RE2)."
+        ),
     ] = None,
     instance_id: Annotated[
         str | None,
         typer.Option(
-            "--instance-id", help="With --group: a static member, whose partitions wait for it when it is restarted."
+            "--instance-id", help="With --group: join as a static member, which keeps its partitions over a restart."
         ),
     ] = None,
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="Start with the first record kept, not with the next one.")
+        bool, typer.Option("--from-beginning", help="Start with the first available record, not with the next one.")
     ] = False,
     partition: Annotated[int | None, typer.Option("--partition", min=0, help="Read only this partition.")] = None,
     offset: Annotated[
@@ -89,10 +91,12 @@ def consume(
         typer.Option(
             "--offset",
             metavar="N|-N|earliest|latest",
-            help="Start at this offset, which needs --partition; -N: with the last N records of each partition.",
+            help="Start at this offset, which requires --partition; -N: with the last N records of each partition.",
         ),
     ] = None,
-    tail: Annotated[int | None, typer.Option("--tail", min=0, metavar="N", help="The same as --offset -N.")] = None,
+    tail: Annotated[
+        int | None, typer.Option("--tail", min=0, metavar="N", help="Start with the last N records, like --offset -N.")
+    ] = None,
     from_time: Annotated[
         str | None,
         typer.Option(
@@ -105,23 +109,25 @@ def consume(
         int | None, typer.Option("--max-records", "-n", min=1, help="Stop after this many records.")
     ] = None,
     until_end: Annotated[
-        bool, typer.Option("--until-end", help="Stop at what was the end when the command started.")
+        bool, typer.Option("--until-end", help="Stop at the end as of the start of the command.")
     ] = False,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", min=0, metavar="SECONDS", help="Stop after so long without a record.")
+        float | None, typer.Option("--timeout", min=0, metavar="SECONDS", help="Stop after this time without a record.")
     ] = None,
     on_corrupt: Annotated[
         OnCorrupt,
-        typer.Option("--on-corrupt", help="At a batch that cannot be read: skip it with a warning, or stop."),
+        typer.Option("--on-corrupt", help="Skip a batch that cannot be read with a warning, or stop."),
     ] = OnCorrupt.SKIP,
     line_format: Annotated[
         str | None,
         typer.Option(
-            "--format", metavar="TEMPLATE", help="Of {topic} {partition} {offset} {timestamp} {key} {value} {headers}."
+            "--format",
+            metavar="TEMPLATE",
+            help="Line format with {topic} {partition} {offset} {timestamp} {key} {value} {headers}.",
         ),
     ] = None,
     key_separator: Annotated[
-        str | None, typer.Option("--key-separator", "-k", help="Print keys too, with this between key and value.")
+        str | None, typer.Option("--key-separator", "-k", help="Print keys too, with this separator before the value.")
     ] = None,
     file: Annotated[
         Path | None, typer.Option("--file", "-f", metavar="FILE", parser=file_path, help="Write to this file.")
@@ -129,7 +135,7 @@ def consume(
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Prints each record as one line, until told to stop: by a limit, the end, a time-out or Ctrl-C."""
+    """Prints each record as one line until a limit, the end, a timeout or Ctrl-C."""
     to_line = _line_format(output, line_format, key_separator)
     start = parse_start(from_beginning=from_beginning, offset=offset, tail=tail, from_time=from_time)
     source = _Source(bootstrap_servers, tuple(topics or ()), partition, start, on_corrupt)
@@ -155,11 +161,13 @@ def consume(
             received += len(lines)
             show(received, None if max_records is None else received / max_records)
     if max_records is not None and received < max_records and not until_end:
-        raise CommandError(f"{plural(received, 'record')} of {max_records:,} came before {timeout:g} s of silence")
+        raise CommandError(
+            f"{plural(received, 'record')} of {max_records:,} received before the timeout of {timeout:g} s"
+        )
 
 
 class _Source(NamedTuple):
-    """What to read, from where on, and what to do with batches that cannot be read."""
+    """The topics to read, the start position, and the action for unreadable batches."""
 
     bootstrap_servers: str
     topics: tuple[str, ...]
@@ -169,7 +177,7 @@ class _Source(NamedTuple):
 
 
 class _Membership(NamedTuple):
-    """In which group to read, all topics that match a pattern perhaps, under which static name."""
+    """The group to join, the topic pattern if any, and the static name."""
 
     group: str
     pattern: str | None
@@ -180,11 +188,11 @@ def _check_usage(source: _Source, pattern: str | None, instance_id: str | None) 
     if pattern is not None or instance_id is not None:
         raise CommandError(f"--{'instance-id' if pattern is None else 'pattern'} needs --group", WRONG_USAGE)
     if not source.topics:
-        raise CommandError("name a topic to read, or several", WRONG_USAGE)
+        raise CommandError("no topic given: name at least one", WRONG_USAGE)
     if source.partition is not None and len(source.topics) > 1:
-        raise CommandError("--partition is of one topic: name one", WRONG_USAGE)
+        raise CommandError("--partition needs exactly one topic", WRONG_USAGE)
     if source.start.offset is not None and source.partition is None:
-        raise CommandError("--offset needs --partition: offsets count within one partition", WRONG_USAGE)
+        raise CommandError("--offset needs --partition: offsets are per partition", WRONG_USAGE)
 
 
 def _check_group_usage(source: _Source, membership: _Membership, until_end: bool) -> None:
@@ -192,21 +200,21 @@ def _check_group_usage(source: _Source, membership: _Membership, until_end: bool
         raise CommandError("give either topics or --pattern", WRONG_USAGE)
     if source.partition is not None or not source.start.is_for_groups:
         raise CommandError(
-            "with --group the group says what to read, and from where on: leave --partition, --offset, --tail and"
-            " --from-time out; 'quorumlog groups reset-offsets' moves a group",
+            "--partition, --offset, --tail and --from-time do not apply with --group, which reads from their committed"
+            " offsets: omit them; 'quorumlog groups reset-offsets' moves a group",
             WRONG_USAGE,
         )
     if until_end:
-        raise CommandError("--until-end is not for groups, whose partitions move: use --timeout", WRONG_USAGE)
+        raise CommandError("--until-end does not apply to groups, whose partitions move: use --timeout", WRONG_USAGE)
 
 
 @contextmanager
 def _open(source: _Source) -> Iterator[tuple[Consumer, list[TopicPartition]]]:
-    """A consumer of all that there is, or of one partition, at its start."""
+    """Yields a consumer of all partitions, or of one, at its start position."""
     partitions = _partitions(source.bootstrap_servers, source.topics, source.partition)
     from quorumlog.sdk import Consumer
 
-    # A user who names an offset wants that one: reading from another one without a word would be wrong.
+    # A user who names an offset wants exactly that one: silently reading from another one would be wrong.
     reset: Literal["none", "earliest"] = "earliest" if source.start.offset is None else "none"
     with Consumer(
         bootstrap_servers=source.bootstrap_servers,
@@ -221,9 +229,9 @@ def _open(source: _Source) -> Iterator[tuple[Consumer, list[TopicPartition]]]:
 
 @contextmanager
 def _open_in_group(source: _Source, membership: _Membership) -> Iterator[tuple[Consumer, list[TopicPartition]]]:
-    """A member of a group. It leaves when it is closed, so that others go on at once."""
+    """Yields a member of a group. It leaves the group when it is closed, so that other members take over at once."""
     if source.topics:
-        _partitions(source.bootstrap_servers, source.topics, None)  # A group waits for topics that do not exist.
+        _partitions(source.bootstrap_servers, source.topics, None)  # A group would wait for topics that do not exist.
     from quorumlog.sdk import Consumer
 
     with (
@@ -234,7 +242,7 @@ def _open_in_group(source: _Source, membership: _Membership) -> Iterator[tuple[C
             on_corrupt=source.on_corrupt.name_in_sdk,
             group_id=membership.group,
             group_instance_id=membership.instance_id,
-            # Commits by itself too, where nothing has come yet: what is written while it is away is not to be missed.
+            # Also commits automatically before the first record: records written while it is away must not be skipped.
             auto_offset_reset="earliest" if source.start.beginning else "latest",
         ) as consumer,
     ):
@@ -244,7 +252,9 @@ def _open_in_group(source: _Source, membership: _Membership) -> Iterator[tuple[C
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the command as Ctrl-C does: a member that just went would be waited for until its session ends."""
+    """Makes SIGTERM end the command like Ctrl-C: otherwise the group would wait for the member until its session
+    expires.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -256,13 +266,13 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def _commit(consumer: Consumer) -> None:
-    """Commits what has been printed."""
+    """Commits the printed records."""
     from quorumlog.sdk import CommitFailedError
 
     try:
         consumer.commit()
     except CommitFailedError as error:
-        # Stopped for too long, perhaps by Ctrl-Z: the partitions are with others, and this member joins again.
+        # The member was stopped for too long, perhaps by Ctrl-Z: others have its partitions, and it joins again.
         say(f"warning: {error.message}; others may print the last records again")
 
 
@@ -273,7 +283,7 @@ def _batches(
     timeout: float | None,
     ends: dict[TopicPartition, int] | None,
 ) -> Iterator[list[bytes]]:
-    """Lines of what each poll brought, until a limit is reached."""
+    """Yields the lines of each poll until a limit is reached."""
     received = 0
     quiet_since = time.monotonic()
     while not _at_end(consumer, ends):
@@ -316,11 +326,11 @@ def _line_format(output: OutputFormat, template: str | None, key_separator: str 
 
 
 def _partitions(bootstrap_servers: str, topics: tuple[str, ...], partition: int | None) -> list[TopicPartition]:
-    """The partitions to read.
+    """Returns the partitions to read.
 
     Raises:
-        QuorumlogError: no such topic.
-        CommandError: no such partition.
+        QuorumlogError: a topic does not exist.
+        CommandError: the partition does not exist.
     """
     from quorumlog.sdk import TopicPartition
 
@@ -342,7 +352,7 @@ def _output(file: Path | None) -> Iterator[BinaryIO]:
         with file.open("wb") as stream:
             yield stream
     elif isinstance(sys.stdout.buffer, io.RawIOBase):
-        # PYTHONUNBUFFERED is set. A raw stream may write a part and be content: the rest would be lost, and committed.
+        # PYTHONUNBUFFERED is set. A raw stream may write only a part: the rest would be lost, and yet committed.
         with open(sys.stdout.fileno(), "wb", closefd=False) as stream:
             yield stream
     else:
@@ -351,7 +361,9 @@ def _output(file: Path | None) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _progress(what: str, file: Path | None, *, ends: bool) -> Iterator[CountTeller]:
-    """How far it is, where the records themselves are not on the terminal; without one, where it will end."""
+    """Shows the progress unless the records themselves go to the terminal; without a terminal, only if the end is
+    known.
+    """
     if file is None and sys.stdout.isatty():
         yield lambda _received, _share=None: None
         return

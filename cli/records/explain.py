@@ -1,4 +1,4 @@
-"""``quorumlog explain``: one record is sent, and its way is told."""
+"""``quorumlog explain``: sends one record and shows its path."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LINE = 28
 
 
 class AwaitedDisks(Enum):
-    """Which disks an answer waits for."""
+    """The disks that an acknowledgement waits for."""
 
     LEADER = "1"
     ALL = "all"
@@ -39,23 +39,25 @@ _WIRE_ACKS: dict[AwaitedDisks, Literal[1, "all"]] = {AwaitedDisks.LEADER: 1, Awa
 
 
 def explain(
-    topic: Annotated[str, typer.Argument(help="Where the record goes.", autocompletion=topic_names)],
-    value: Annotated[str, typer.Argument(help="The record's value.")],
+    topic: Annotated[str, typer.Argument(help="Topic of the record.", autocompletion=topic_names)],
+    value: Annotated[str, typer.Argument(help="Value of the record.")],
     *,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="The record's key.")] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="Key of the record.")] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", min=0, help="Send it to this partition; else by key, or to any.")
+        int | None, typer.Option("--partition", min=0, help="Send to this partition; by default by key, or any.")
     ] = None,
-    acks: Annotated[AwaitedDisks, typer.Option("--acks", help="What an acknowledgement waits for.")] = AwaitedDisks.ALL,
+    acks: Annotated[
+        AwaitedDisks, typer.Option("--acks", help="Replicas that an acknowledgement waits for.")
+    ] = AwaitedDisks.ALL,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.1, max=86_400, metavar="SECONDS", help="Give it up after so long.")
+        float, typer.Option("--timeout", min=0.1, max=86_400, metavar="SECONDS", help="Give up after this time.")
     ] = 30.0,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Sends one record and says when it was where: in the producer, in the leader's log, on each disk.
+    """Sends one record and shows when it was where: in the producer, in the leader's log, on each disk.
 
-    The record is like any other, and stays in the topic.
+    The record is an ordinary one, and stays in the topic.
     """
     from quorumlog.sdk import Producer
 
@@ -82,13 +84,13 @@ def _print(told: RecordExplanation) -> None:
     if told.attempts > 1:
         print(f"It was sent {told.attempts} times; this is the last.")
     if told.untraced:
-        print(f"The leader's part is not known: {told.untraced}.")
+        print(f"The times of the leader are unknown: {told.untraced}.")
     rows = [_row(stage, told.answered_us) for stage in told.stages]
     print_table(("Where", "What", "From ms", "Took ms", "Disk ms", ""), rows)
     if told.on_the_way_us is not None:
         print(
-            f"Request and answer were on their way for {_ms(told.on_the_way_us)} ms together; how that divides is not"
-            " known."
+            f"Request and response spent {_ms(told.on_the_way_us)} ms on the network together; their shares are"
+            " unknown."
         )
 
 
@@ -100,7 +102,7 @@ def _row(stage: RecordStage, whole_us: int) -> tuple[str, ...]:
 
 
 def _bar(stage: RecordStage, whole_us: int) -> str:
-    """The stage on a line of which the whole way is ``_LINE`` characters."""
+    """Returns a bar for the stage, on a line of ``_LINE`` characters for the whole time."""
     first = min(_LINE - 1, stage.begin_us * _LINE // max(1, whole_us))
     if stage.end_us is None:
         return " " * first + symbol("…", ".")

@@ -1,4 +1,4 @@
-"""``quorumlog produce``: lines in, records out."""
+"""``quorumlog produce``: sends lines as records."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 EXAMPLE = "Example: seq 1 100 | quorumlog produce orders        or: quorumlog produce orders -k : --file keyed.txt"
 
-#: How often the bar moves.
+#: Interval of the progress updates (s).
 PROGRESS_EVERY_S = 0.1
-#: What a line may be, as far as the command is concerned; the topic and the nodes have limits of their own.
+#: Limits of this command for a request and a line; the topic and the nodes have limits of their own.
 LARGEST_REQUEST_BYTES = 16 << 20
 LARGEST_LINE_BYTES = 15 << 20
-#: How long Ctrl-C waits for what is on its way.
+#: Time for which Ctrl-C waits for records in flight (s).
 INTERRUPTED_WAIT_S = 2.0
 
 
 class Acks(Enum):
-    """How many replicas must have a record before it counts as sent."""
+    """Number of replicas that must have a record before it counts as sent."""
 
     NONE = "0"
     LEADER = "1"
@@ -65,14 +65,14 @@ class Compression(Enum):
 
 @dataclass(slots=True)
 class _Acknowledged:
-    """What has been acknowledged so far."""
+    """Counts of acknowledged records."""
 
     records: int = 0
     pending: deque[RecordFuture] = field(default_factory=deque)
     offsets: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # partition: (records, first, last offset)
 
     def settle_done(self) -> None:
-        """Counts the oldest records of which the outcome is known."""
+        """Counts the oldest records whose outcome is known."""
         while self.pending and self.pending[0].done():
             self._settle(self.pending.popleft())
 
@@ -82,7 +82,7 @@ class _Acknowledged:
             self._settle(self.pending.popleft())
 
     def arrived(self) -> int:
-        """How many records are acknowledged, whatever became of those between."""
+        """Returns how many records are acknowledged, including those sent after one whose outcome is unknown."""
         return self.records + sum(future.succeeded() for future in self.pending)
 
     def _settle(self, future: RecordFuture) -> None:
@@ -93,7 +93,7 @@ class _Acknowledged:
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(help="Where the records go.", autocompletion=topic_names)],
+    topic: Annotated[str, typer.Argument(help="Topic of the records.", autocompletion=topic_names)],
     *,
     file: Annotated[
         Path | None,
@@ -102,31 +102,37 @@ def produce(
         ),
     ] = None,
     key_separator: Annotated[
-        str | None, typer.Option("--key-separator", "-k", help="What stands before it in a line is the record's key.")
+        str | None, typer.Option("--key-separator", "-k", help="Split each line into key and value at this separator.")
     ] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", min=0, help="Send all to this partition; else by key, or in turn.")
+        int | None,
+        typer.Option("--partition", min=0, help="Send all to this partition; by default by key, or in turn."),
     ] = None,
-    acks: Annotated[Acks, typer.Option("--acks", help="What an acknowledgement waits for.")] = Acks.ALL,
-    compression: Annotated[Compression, typer.Option("--compression", help="Of record batches.")] = Compression.NONE,
+    acks: Annotated[Acks, typer.Option("--acks", help="Replicas that an acknowledgement waits for.")] = Acks.ALL,
+    compression: Annotated[
+        Compression, typer.Option("--compression", help="Compression of record batches.")
+    ] = Compression.NONE,
     headers: Annotated[
-        list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="Of every record; repeatable.")
+        list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="Header of every record; repeatable.")
     ] = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.1, max=86_400, metavar="SECONDS", help="Give a record up after so long.")
+        float,
+        typer.Option("--timeout", min=0.1, max=86_400, metavar="SECONDS", help="Give up on a record after this time."),
     ] = 30.0,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Sends each line as one record, waits until all are acknowledged, and says where they went.
+    """Sends each line as one record, waits until all are acknowledged, and prints their offsets.
 
-    A line ends with a newline, and every other byte of it is sent as it is.
+    A line ends with a newline; all its other bytes are sent unchanged.
     """
     from quorumlog.sdk import Producer
 
     separator = None if key_separator is None else unescape(key_separator).encode()
     if separator == b"":
-        raise CommandError("--key-separator is empty: give what ends the key in each line, such as ':'", WRONG_USAGE)
+        raise CommandError(
+            "--key-separator is empty: give the text that ends the key in each line, such as ':'", WRONG_USAGE
+        )
     pairs = _headers(headers or [])
     sent = _Acknowledged()
     with (
@@ -143,14 +149,14 @@ def produce(
         ) as producer,
         counting(f"producing to {topic}", "records") as show,
     ):
-        producer.partitions_for(topic)  # Without a cluster or a topic, no line need be read.
+        producer.partitions_for(topic)  # Without a cluster or a topic, no line needs to be read.
         handed_over = 0
         next_show_s = 0.0
         try:
             for key, value in _records(lines, separator):
                 if len(value) + len(key or b"") > LARGEST_LINE_BYTES:
                     raise CommandError(
-                        f"line {handed_over + 1} has {len(value):,} bytes, and this command takes lines of up to"
+                        f"line {handed_over + 1} has {len(value):,} bytes, but this command accepts lines of up to"
                         f" {LARGEST_LINE_BYTES:,} bytes"
                     )
                 sent.pending.append(producer.send(topic, value=value, key=key, partition=partition, headers=pairs))
@@ -162,7 +168,7 @@ def produce(
             producer.flush()
             sent.settle_all()
         except Exception as error:
-            # What was handed over is on its way, and may well arrive: the user must be told how much.
+            # Records that were handed over are in flight and may well arrive: the user must know how many.
             producer.flush()
             arrived = sent.arrived()
             if not arrived:
@@ -172,7 +178,7 @@ def produce(
             producer.close(timeout=INTERRUPTED_WAIT_S)
             arrived = sent.arrived()
             lost = handed_over - arrived
-            unsure = f"; {lost:,} more had been sent, and may arrive" if lost else ""
+            unsure = f"; {lost:,} more were sent, and may arrive" if lost else ""
             say(f"interrupted: {plural(arrived, 'record')} had been acknowledged{unsure}")
             raise
     _report(topic, sent, output)
@@ -189,7 +195,7 @@ def _headers(pairs: list[str]) -> list[tuple[str, bytes]]:
 
 
 def _share(lines: BinaryIO) -> float | None:
-    """How much of a file has been read; None where that has no meaning, such as for a pipe."""
+    """Returns the share of a file that has been read; None if it is unknown, for example for a pipe."""
     status = os.fstat(lines.fileno())
     return lines.tell() / status.st_size if stat.S_ISREG(status.st_mode) and status.st_size else None
 
@@ -201,7 +207,7 @@ def _input(file: Path | None) -> Iterator[BinaryIO]:
             yield lines
         return
     if sys.stdin.isatty():
-        print("each line becomes a record; Ctrl-D ends", file=sys.stderr)
+        print("each line becomes a record; press Ctrl-D to finish", file=sys.stderr)
     yield sys.stdin.buffer
 
 
@@ -213,7 +219,9 @@ def _records(lines: BinaryIO, separator: bytes | None) -> Iterator[tuple[bytes |
             continue
         key, found, value = text.partition(separator)
         if not found:
-            raise CommandError(f"line {number} has no '{separator.decode()}'; --key-separator needs one in each line")
+            raise CommandError(
+                f"line {number} has no '{separator.decode()}': --key-separator requires one in each line"
+            )
         yield key, value
 
 

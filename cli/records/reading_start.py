@@ -1,4 +1,4 @@
-"""Where ``quorumlog consume`` begins: at an offset, so many records before the end, at a time, at the beginning."""
+"""Start position of ``quorumlog consume``: an offset, a number of records before the end, a time, or the beginning."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 class ReadingStart(NamedTuple):
-    """Where to begin in each partition; at the end if it says nothing.
+    """The start position in each partition; the end by default.
 
     Arguments:
-        offset: this one, which must be there.
-        last: so many records before the end, or as many as there are.
-        time_ms: the first record at or after it, in milliseconds since 1970.
-        beginning: the first record that is kept.
+        offset: this offset, which must exist.
+        last: this number of records before the end, or as many as exist.
+        time_ms: the first record at or after this time, in milliseconds since 1970.
+        beginning: the first available record.
     """
 
     offset: int | None = None
@@ -29,18 +29,18 @@ class ReadingStart(NamedTuple):
 
     @property
     def is_for_groups(self) -> bool:
-        """Whether a group, which knows by itself where to go on, can be told so too: for what it has never read."""
+        """True if a group can have this position, which it uses only for partitions without a committed offset."""
         return self.offset is None and self.last is None and self.time_ms is None
 
 
 def parse_start(*, from_beginning: bool, offset: str | None, tail: int | None, from_time: str | None) -> ReadingStart:
-    """What the options of a command line say.
+    """Parses the options of a command line.
 
     Raises:
-        CommandError: two of them contradict each other, or one is no offset or time.
+        CommandError: two of them contradict each other, or one is not an offset or time.
     """
     if sum((from_beginning, offset is not None, tail is not None, from_time is not None)) > 1:
-        raise CommandError("give one of --offset, --tail, --from-time, --from-beginning, not both", WRONG_USAGE)
+        raise CommandError("give only one of --offset, --tail, --from-time, --from-beginning", WRONG_USAGE)
     if from_time is not None:
         return ReadingStart(time_ms=parse_time_ms(from_time, "--from-time"))
     if tail is not None:
@@ -50,17 +50,17 @@ def parse_start(*, from_beginning: bool, offset: str | None, tail: int | None, f
     digits = offset.removeprefix("-")
     if not (digits.isascii() and digits.isdecimal()) or len(digits) > 19 or int(digits) >= 1 << 63:
         raise CommandError(
-            f"--offset '{offset}' is no offset: give a number from 0 on, -N for the last N records, earliest or latest",
+            f"--offset '{offset}' is not an offset: give 0 or more, -N for the last N records, earliest or latest",
             WRONG_USAGE,
         )
     return ReadingStart(last=int(digits)) if digits != offset else ReadingStart(offset=int(offset))
 
 
 def seek_start(consumer: Consumer, partitions: list[TopicPartition], start: ReadingStart) -> None:
-    """Brings a consumer to where it is to begin.
+    """Moves a consumer to the start position.
 
     Raises:
-        CommandError: the offset is not there.
+        CommandError: the offset does not exist.
     """
     if start.beginning:
         consumer.seek_to_beginning(*partitions)
@@ -71,7 +71,7 @@ def seek_start(consumer: Consumer, partitions: list[TopicPartition], start: Read
         first, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
         _seek_each(consumer, {where: max(first[where], ends[where] - start.last) for where in partitions})
     elif start.time_ms is not None:
-        # Looked up first: what is written between the two is not to be missed where no record is as late yet.
+        # Looked up first: records written between the two lookups must not be missed where no record is that late yet.
         ends = consumer.end_offsets(partitions)
         found = consumer.offsets_for_times(dict.fromkeys(partitions, start.time_ms))
         _seek_each(consumer, {where: ends[where] if at is None else at.offset for where, at in found.items()})
@@ -85,7 +85,7 @@ def _seek_each(consumer: Consumer, offsets: Mapping[TopicPartition, int]) -> Non
 
 
 def _check_offset(consumer: Consumer, where: TopicPartition, offset: int) -> None:
-    """A user who names an offset wants that one: another, or none without a word, would be wrong."""
+    """Raises CommandError if the offset does not exist: silently reading from another one would be wrong."""
     from quorumlog.sdk.cluster.offset_search import extent
 
     [first], [end] = consumer.beginning_offsets([where]).values(), consumer.end_offsets([where]).values()

@@ -1,4 +1,4 @@
-"""Records as lines: templates for people, JSON lines for programs. Bytes go out as they are."""
+"""Records as lines: templates for people, JSON lines for programs. Bytes are written unchanged."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     LineFormat = Callable[[ConsumerRecord], bytes]
 
-#: What a missing key or value looks like in text, as in Kafka's console consumer.
+#: Text of a missing key or value, as in Kafka's console consumer.
 NULL = b"null"
 
 
 def json_line(record: ConsumerRecord) -> bytes:
-    """A record as one line of JSON. Keys and values that are not UTF-8 appear as ``{"base64": "…"}``."""
+    """Formats a record as one line of JSON. Keys and values that are not UTF-8 appear as ``{"base64": "…"}``."""
     fields = {
         "topic": record.topic,
         "partition": record.partition,
@@ -34,18 +34,18 @@ def json_line(record: ConsumerRecord) -> bytes:
 
 
 def value_line(record: ConsumerRecord) -> bytes:
-    """The value alone."""
+    """Formats the value alone."""
     return _text_bytes(record.value)
 
 
 def keyed_line(separator: str) -> LineFormat:
-    """Key, separator, value."""
+    """Returns a format of key, separator and value."""
     between = separator.encode()
     return lambda record: _text_bytes(record.key) + between + _text_bytes(record.value)
 
 
 def template_line(template: str) -> LineFormat:
-    """A template such as ``{partition}:{offset} {key} {value}``.
+    """Returns a format from a template such as ``{partition}:{offset} {key} {value}``.
 
     Raises:
         CommandError: it names a field that records do not have, or is malformed.
@@ -62,7 +62,7 @@ def template_line(template: str) -> LineFormat:
             continue
         if field not in _FIELDS or specification or conversion:
             known = " ".join(f"{{{name}}}" for name in _FIELDS)
-            raise CommandError(f"--format has no field '{{{field}}}'; there are {known}", WRONG_USAGE)
+            raise CommandError(f"--format has no field '{{{field}}}'; choose from {known}", WRONG_USAGE)
         pieces.append(_FIELDS[field])
     return lambda record: b"".join(piece(record) for piece in pieces)
 

@@ -1,3 +1,3 @@
-"""``quorumlog recover``: the last resort after a majority is lost for ever. It may use ``cli`` itself, and the server's
-room for recovery. The module is ``commands``.
+"""``quorumlog recover``: the last resort after a majority is permanently lost. It may use ``cli`` itself, and the
+server's recovery folder. The module is ``commands``.
 """

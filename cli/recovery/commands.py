@@ -1,4 +1,4 @@
-"""``quorumlog recover``: survey, plan, apply, and all three at once for nodes of one machine."""
+"""``quorumlog recover``: survey, plan and apply, or all three at once for nodes of one machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quorumlog.cli.rendering import print_json
 if TYPE_CHECKING:
     from quorumlog.server.recovery.plan import RecoveryPlan
 
-app = typer.Typer(no_args_is_help=True, help="The last resort after a majority is lost for ever: survey, plan, apply.")
+app = typer.Typer(no_args_is_help=True, help="Last resort after the permanent loss of a majority: survey, plan, apply.")
 
 Directory = Annotated[
     Path,
@@ -24,15 +24,16 @@ Directory = Annotated[
         "--data-dir",
         metavar="DIR",
         parser=directory_path,
-        help="The data directory of a survivor, which must not be running.",
+        help="Data directory of a survivor, which must not be running.",
     ),
 ]
 Acceptance = Annotated[
-    bool, typer.Option("--accept-loss", help="You have read the plan, and the other nodes never come back.")
+    bool,
+    typer.Option("--accept-loss", help="Confirm that you have read the plan, and that the other nodes never return."),
 ]
-_SURVEY_FORM = "what quorumlog recover survey printed"
-_PLAN_FORM = "what quorumlog recover plan printed"
-#: The file beside the data that has the plan of ``recover local``.
+_SURVEY_FORM = "the output of quorumlog recover survey"
+_PLAN_FORM = "the output of quorumlog recover plan"
+#: The file beside the data with the plan of ``recover local``.
 _KEPT_PLAN = "recovery-plan.json"
 
 
@@ -43,7 +44,7 @@ def recover() -> None:
 
 @app.command("survey", epilog="Example: quorumlog recover survey --data-dir /var/lib/quorumlog > node-1.json")
 def survey(*, data_dir: Directory) -> None:
-    """Prints what a stopped survivor holds, for the plan. Changes nothing. To be done on each survivor."""
+    """Prints the contents of a stopped survivor, for the plan. Changes nothing. Run it on each survivor."""
     from quorumlog.server.recovery.directory import survey_directory
 
     print_json(survey_directory(data_dir).to_json())
@@ -51,12 +52,11 @@ def survey(*, data_dir: Directory) -> None:
 
 @app.command("plan", epilog="Example: quorumlog recover plan node-1.json node-4.json > plan.json")
 def plan(
-    files: Annotated[
-        list[Path], typer.Argument(metavar="SURVEY…", parser=file_path, help="The surveys of all survivors.")
-    ],
+    files: Annotated[list[Path], typer.Argument(metavar="SURVEY…", parser=file_path, help="Surveys of survivors.")],
 ) -> None:
-    """Prints who goes on with what, and says in words (on standard error) what is lost or may be lost. Changes
-    nothing."""
+    """Prints which survivor continues with which data, and on standard error, in words, what is lost or may be lost.
+    Changes nothing.
+    """
     from quorumlog.server.recovery.plan import make_plan
     from quorumlog.server.recovery.survey import Survey
 
@@ -68,14 +68,20 @@ def plan(
 
 @app.command("apply", epilog="Example: quorumlog recover apply plan.json --data-dir /var/lib/quorumlog --accept-loss")
 def apply(
-    file: Annotated[Path, typer.Argument(metavar="PLAN", parser=file_path, help="The plan.", show_default=False)],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PLAN", parser=file_path, help="Plan, as printed by 'recover plan'.", show_default=False
+        ),
+    ],
     *,
     data_dir: Directory,
     accept_loss: Acceptance = False,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Makes a stopped survivor part of the recovered cluster. To be done on each survivor, with the same plan, before
-    any of them is started. Broken off, or done twice, it is simply done again."""
+    """Makes a stopped survivor part of the recovered cluster. Run it on each survivor, with the same plan, before any
+    of them is started. It can be repeated after an interruption.
+    """
     from quorumlog.server.recovery.plan import RecoveryPlan
 
     made = RecoveryPlan.from_json(read_json(file, _PLAN_FORM), str(file))
@@ -92,14 +98,16 @@ def local(
             "--data-dir",
             metavar="DIR",
             parser=directory_path,
-            help="The data directory of a survivor; once for each of them.",
+            help="Data directory of a survivor; repeat for each.",
         ),
     ],
     accept_loss: Acceptance = False,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """All three at once, where all survivors' directories are on this machine. Without --accept-loss it only says what
-    is lost or may be lost. The plan is kept in the first directory: if this is broken off, go on with recover apply."""
+    """Runs survey, plan and apply, if all survivors' directories are on this machine. Without --accept-loss it only
+    prints what is lost or may be lost. The plan is kept in the first directory: after an interruption continue with
+    recover apply.
+    """
     from quorumlog.server.recovery.directory import survey_directory
     from quorumlog.server.recovery.plan import make_plan
 
@@ -107,7 +115,7 @@ def local(
     for line in made.report:
         print(line, file=sys.stderr)
     _require_acceptance(made, accepted=accept_loss)
-    # What is surveyed once more is another cluster already, or half of one: only this plan fits all of them.
+    # A second survey would find another cluster already, or half of one: only this plan fits all directories.
     kept = data_dirs[0] / _KEPT_PLAN
     try:
         kept.write_text(json.dumps(made.to_json()))
@@ -117,7 +125,7 @@ def local(
         _apply(made, data_dirs, output)
     except Exception:
         each = f"quorumlog recover apply {kept} --data-dir DIR --accept-loss"
-        print(f"the plan is in {kept}: go on with it, for each directory: {each}", file=sys.stderr)
+        print(f"the plan is in {kept}: continue with it, for each directory: {each}", file=sys.stderr)
         raise
 
 
@@ -130,7 +138,7 @@ def _require_acceptance(made: RecoveryPlan, *, accepted: bool) -> None:
     nodes = ", ".join(map(str, made.lost)) or "none"
     raise CommandError(
         f"{at_risk} of {len(made.outcomes)} partitions lose records or may lose them, and the lost nodes ({nodes}) can"
-        " never come back with their data: read the plan's report, then say --accept-loss",
+        " never return with their data: read the plan's report, then add --accept-loss",
         WRONG_USAGE,
     )
 
@@ -145,6 +153,6 @@ def _apply(made: RecoveryPlan, data_dirs: list[Path], output: OutputFormat) -> N
         return
     for each, changed in done.items():
         if changed:
-            print(f"{each}: part of cluster {made.cluster_id} now; start the node once all survivors are")
+            print(f"{each}: now part of cluster {made.cluster_id}; start the node once all survivors are")
         else:
-            print(f"{each}: was made part of cluster {made.cluster_id} before; nothing was changed")
+            print(f"{each}: already part of cluster {made.cluster_id}; nothing was changed")

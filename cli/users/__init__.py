@@ -1,4 +1,4 @@
-"""``quorumlog users`` and ``quorumlog quotas``: users who sign in by password, and how much users may do.
+"""``quorumlog users`` and ``quorumlog quotas``: users with passwords, and limits for users.
 
 - ``commands``: ``quorumlog users``.
 - ``quotas``: ``quorumlog quotas``.

@@ -1,4 +1,4 @@
-"""``quorumlog users``: users who sign in by password. Passwords come from files, and stay in this process."""
+"""``quorumlog users``: users who authenticate by password. Passwords come from files, and never leave this process."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from quorumlog.cli.suggestions import did_you_mean
 if TYPE_CHECKING:
     from quorumlog.sdk import Admin, UserScramCredential
 
-app = typer.Typer(no_args_is_help=True, help="Users who sign in by password: create, list, delete.")
+app = typer.Typer(no_args_is_help=True, help="Users who authenticate by password: create, list, delete.")
 
-#: Bytes of a file with a password.
+#: Maximum size of a password file in bytes.
 _MOST_BYTES = 8_192
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 @app.callback()
 def users() -> None:
-    """Users who sign in by password."""
+    """Users who authenticate by password."""
 
 
 @app.command("create", epilog="Example: quorumlog users create alice --password-file alice.password")
 def create(
-    user: Annotated[str, typer.Argument(metavar="USER", help="The name; in rules it is User:USER.")],
+    user: Annotated[str, typer.Argument(metavar="USER", help="Name of the user; its principal in ACLs is User:USER.")],
     *,
     password_file: Annotated[
         Path,
@@ -48,20 +48,20 @@ def create(
             "--password-file",
             metavar="FILE",
             parser=file_path,
-            help="A file with the password in its only line, readable by nobody else.",
+            help="File with the password in its only line, readable by you alone.",
         ),
     ],
     replace: Annotated[
         bool,
-        typer.Option("--replace", help="The user is there: give it this password instead, which ends its sessions."),
+        typer.Option("--replace", help="Change the password of an existing user, which ends its sessions."),
     ] = False,
     super_user: Annotated[
-        bool, typer.Option("--super-user", help="The name is a super user's, and the password is to be good for that.")
+        bool, typer.Option("--super-user", help="Allow setting a password for a super user.")
     ] = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Creates a user. Nodes learn what comes of the password, and not the password."""
+    """Creates a user. Nodes receive credentials derived from the password, not the password."""
     from quorumlog.sdk import UserScramCredentialUpsertion
     from quorumlog.sdk.runtime.passwords import new_password
 
@@ -70,22 +70,22 @@ def create(
     with connect(bootstrap_servers) as admin:
         is_there = bool(admin.describe_user_scram_credentials([user]))
         if is_there and not replace:
-            raise CommandError(f"there is a user {user} already: --replace gives it another password")
+            raise CommandError(f"user {user} exists already: add --replace to change its password")
         if replace and not is_there:
-            hint = did_you_mean(user, _all_users(admin), "leave --replace out")
-            raise CommandError(f"there is no user {user}: {hint}")
+            hint = did_you_mean(user, _all_users(admin), "omit --replace")
+            raise CommandError(f"user {user} does not exist: {hint}")
         admin.alter_user_scram_credentials([UserScramCredentialUpsertion(user, password, for_super_user=super_user)])
     if output is OutputFormat.JSON:
         print_json({"user": user, "result": "replaced" if is_there else "created"})
     else:
-        print(f"User {user} has another password." if is_there else f"Created user {user}.")
+        print(f"Changed the password of user {user}." if is_there else f"Created user {user}.")
 
 
 @app.command("list", epilog="Example: quorumlog users list")
 def list_users(
     *, bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, output: Output = OutputFormat.TABLE
 ) -> None:
-    """Users who can sign in by password, and since when with the same one."""
+    """Lists the users who can authenticate by password, and when each password was set."""
     with connect(bootstrap_servers) as admin:
         found = admin.describe_user_scram_credentials()
     if output is OutputFormat.JSON:
@@ -97,18 +97,18 @@ def list_users(
         )
         print_table(("USER", "MECHANISM", "ITERATIONS", "SUPER USER", "PASSWORD SINCE"), rows)
     else:
-        print("There are no users who sign in by password.")
+        print("No users with passwords exist.")
 
 
 @app.command("delete", epilog="Example: quorumlog users delete alice --yes")
 def delete(
-    names: Annotated[list[str], typer.Argument(metavar="USER...", help="The names.")],
+    names: Annotated[list[str], typer.Argument(metavar="USER...", help="Names of the users.")],
     *,
     yes: Yes = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Deletes users: all of them, or none where one is not there. Their sessions end."""
+    """Deletes users: all of them, or none if one does not exist. Their sessions end."""
     from quorumlog.sdk import UserScramCredentialDeletion
 
     wanted = list(dict.fromkeys(names))
@@ -117,7 +117,7 @@ def delete(
         missing = [name for name in wanted if name not in found]
         if missing:
             hint = did_you_mean(missing[0], _all_users(admin), "'quorumlog users list' shows all")
-            raise CommandError(f"there is no user {missing[0]}: {hint}")
+            raise CommandError(f"user {missing[0]} does not exist: {hint}")
         confirm(f"Delete {plural(len(wanted), 'user')}: {', '.join(wanted)}?", yes=yes)
         admin.alter_user_scram_credentials(map(UserScramCredentialDeletion, wanted))
     if output is OutputFormat.JSON:
@@ -128,10 +128,10 @@ def delete(
 
 
 def read_password(file: Path) -> str:
-    """The password in the only line of a file.
+    """Returns the password in the only line of a file.
 
     Raises:
-        CommandError: it cannot be read, others may read it, or there is none in it.
+        CommandError: the file cannot be read, others may read it, or it contains no password.
     """
     try:
         with file.open("rb") as opened:
@@ -140,7 +140,7 @@ def read_password(file: Path) -> str:
     except OSError as error:
         raise CommandError(f"--password-file: cannot read {file}: {os_problem(error)}", WRONG_USAGE) from None
     if stat.S_ISREG(mode) and mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise CommandError(f"--password-file: others may read {file}: type chmod 600 {file}", WRONG_USAGE)
+        raise CommandError(f"--password-file: {file} is readable by others: run chmod 600 {file}", WRONG_USAGE)
     try:
         text = content.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""``quorumlog quotas``: how much users may do in a second."""
+"""``quorumlog quotas``: rate limits of users."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, O
 from quorumlog.cli.rendering import plural, print_json, print_table
 from quorumlog.cli.suggestions import did_you_mean
 
-app = typer.Typer(no_args_is_help=True, help="How much users may do in a second: set, list, delete.")
+app = typer.Typer(no_args_is_help=True, help="Rate limits (quotas) of users: set, list, delete.")
 
-#: As Kafka calls them, in the order in which they are shown.
+#: Kafka's names of the quotas, in the order of display.
 _KEYS = ("producer_byte_rate", "consumer_byte_rate", "request_rate", "controller_mutation_rate")
 
 Principal = Annotated[
-    str, typer.Argument(metavar="PRINCIPAL", help="User: and a name; 'User:*' is the default for all others.")
+    str, typer.Argument(metavar="PRINCIPAL", help="Principal, User:NAME; 'User:*' is the default for all other users.")
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 @app.callback()
 def quotas() -> None:
-    """How much users may do in a second."""
+    """Rate limits (quotas) of users."""
 
 
 @app.command("set", epilog="Example: quorumlog quotas set User:alice --producer-byte-rate 1000000")
@@ -33,26 +33,26 @@ def set_quotas(
     principal: Principal,
     *,
     producer_byte_rate: Annotated[
-        float | None, typer.Option("--producer-byte-rate", help="Bytes that a node takes in a second.")
+        float | None, typer.Option("--producer-byte-rate", help="Bytes that a node accepts per second.")
     ] = None,
     consumer_byte_rate: Annotated[
-        float | None, typer.Option("--consumer-byte-rate", help="Bytes that a node hands out in a second.")
+        float | None, typer.Option("--consumer-byte-rate", help="Bytes that a node sends per second.")
     ] = None,
     request_rate: Annotated[
-        float | None, typer.Option("--request-rate", help="Requests that a node serves in a second.")
+        float | None, typer.Option("--request-rate", help="Requests that a node serves per second.")
     ] = None,
     controller_mutation_rate: Annotated[
         float | None,
-        typer.Option("--controller-mutation-rate", help="Partitions that are created and deleted in a second."),
+        typer.Option("--controller-mutation-rate", help="Partitions that are created and deleted per second."),
     ] = None,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Sets quotas of a user. Those that are not named stay as they are. Nodes go by them at once."""
+    """Sets quotas of a user, effective immediately. Quotas that are not named are unchanged."""
     given = (producer_byte_rate, consumer_byte_rate, request_rate, controller_mutation_rate)
     values = {key: value for key, value in zip(_KEYS, given, strict=True) if value is not None}
     if not values:
-        raise CommandError("nothing is to be set: give --producer-byte-rate or another one", WRONG_USAGE)
+        raise CommandError("no quota given: add --producer-byte-rate or another one", WRONG_USAGE)
     with connect(bootstrap_servers) as admin:
         admin.alter_client_quotas({principal: values})
         found = admin.describe_client_quotas([principal])
@@ -65,13 +65,13 @@ def set_quotas(
 @app.command("list", epilog="Example: quorumlog quotas list")
 def list_quotas(
     principals: Annotated[
-        list[str] | None, typer.Argument(metavar="[PRINCIPAL...]", help="Only these; without any, all.")
+        list[str] | None, typer.Argument(metavar="[PRINCIPAL...]", help="Principals to list; all without one.")
     ] = None,
     *,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """What was set, by user. Where somebody has no value, that of the default, User:*, counts."""
+    """Lists quotas by user. Where a user has no value, that of the default, User:*, applies."""
     with connect(bootstrap_servers) as admin:
         found = admin.describe_client_quotas(principals or None)
     if output is OutputFormat.JSON:
@@ -80,7 +80,7 @@ def list_quotas(
         rows = ((who, *(_shown(values.get(key)) for key in _KEYS)) for who, values in found.items())
         print_table(("PRINCIPAL", *(key.replace("_", " ").upper() for key in _KEYS)), rows)
     else:
-        print("There are no quotas.")
+        print("No quotas exist.")
 
 
 @app.command("delete", epilog="Example: quorumlog quotas delete User:alice --yes")
@@ -88,17 +88,18 @@ def delete(
     principal: Principal,
     *,
     quota: Annotated[
-        list[str] | None, typer.Option("--quota", help=f"Only this one, such as {_KEYS[0]}; may be given again.")
+        list[str] | None,
+        typer.Option("--quota", help=f"Quota to delete, such as {_KEYS[0]}; repeatable; all without one."),
     ] = None,
     yes: Yes = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Deletes quotas of a user: all of them, or those that are named. The default counts from then on."""
+    """Deletes quotas of a user: all of them, or the named ones. The default applies from then on."""
     for key in quota or ():
         if key not in _KEYS:
             hint = did_you_mean(key, _KEYS, f"choose from {', '.join(_KEYS)}")
-            raise CommandError(f"--quota: there is no quota {key!r:.60}: {hint}", WRONG_USAGE)
+            raise CommandError(f"--quota: quota {key!r:.60} does not exist: {hint}", WRONG_USAGE)
     with connect(bootstrap_servers) as admin:
         everything = admin.describe_client_quotas()
         known = everything.get(principal, {})

@@ -1,9 +1,9 @@
-"""What an operator changes from the page, and what it would do.
+"""Changes that an operator makes on the page, and previews of them.
 
-May import: what ``console`` may. What changes something is there only with ``--allow-changes``.
+May import: what ``console`` may. Endpoints that change something exist only with ``--allow-changes``.
 
-- ``reset_plan``: where a consumer group would go on, partition by partition.
-- ``requests``: what a request may carry, and how it is refused.
-- ``endpoints``: the plan, and settings of topics; their execution, and records that are sent by hand.
-- ``administration``: topics created and deleted, ACLs and users.
+- ``reset_plan``: the new offsets of a consumer group, partition by partition.
+- ``requests``: limits and errors of requests for changes.
+- ``endpoints``: plans, settings of topics, moves, and records that are sent by hand.
+- ``administration``: creation and deletion of topics, ACLs and users.
 """

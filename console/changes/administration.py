@@ -1,4 +1,4 @@
-"""Topics created and deleted, ACLs and users listed and changed, with the console's own rights in the cluster."""
+"""Creates, lists and deletes topics, ACLs and users, with the console's own rights in the cluster."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from quorumlog.sdk import (
 from quorumlog.sdk.acls import CLUSTER_NAME
 from quorumlog.sdk.aio import AsyncAdmin
 
-#: Rules and users that a page shows, of each.
+#: Maximum number of ACLs, and of users, that a page shows.
 MOST_LISTED = 2_000
-#: Settings of a new topic.
+#: Maximum number of settings of a new topic.
 MOST_SETTINGS = 100
-#: What a rule cannot be about, or consist of: these are for filters.
+#: Values that only filters may have, not ACLs.
 _FOR_FILTERS = (
     ResourceType.ANY,
     ACLOperation.ANY,
@@ -43,10 +43,10 @@ _Kind = TypeVar("_Kind", bound=Enum)
 
 
 class AdministrationEndpoints:
-    """What the page asks about topics, ACLs and users as a whole. The cluster decides what the console may see and do.
+    """Endpoints for topics, ACLs and users as a whole. The cluster decides what the console may see and do.
 
     Arguments:
-        allowed: whether anything may be changed.
+        allowed: True if changes are allowed.
     """
 
     def __init__(self, admin: AsyncAdmin, *, allowed: bool) -> None:
@@ -54,7 +54,7 @@ class AdministrationEndpoints:
         self._allowed = allowed
 
     def routes(self) -> list[Route]:
-        """What the page may ask for."""
+        """Returns the routes; those for changes only if they are allowed."""
         shown = [("/changes/acls", self.acls, ["GET"]), ("/changes/users", self.users, ["GET"])]
         changes = [
             ("/changes/topics", self.create_topic, ["POST"]),
@@ -72,14 +72,15 @@ class AdministrationEndpoints:
     # -- topics ---------------------------------------------------------------------------------------------------
 
     async def create_topic(self, request: Request) -> Response:
-        """Creates the topic ``name`` with ``partitions``, ``replicas`` (null: by default) and ``settings``; with
-        ``validate_only`` it is only checked."""
+        """Creates the topic ``name`` with ``partitions``, ``replicas`` (null: the default) and ``settings``; with
+        ``validate_only`` it is only checked.
+        """
         body = await body_of(request)
         settings, replicas = body.get("settings", {}), body.get("replicas")
         if not isinstance(settings, dict) or len(settings) > MOST_SETTINGS:
-            raise BadChangeError(f"settings are an object with at most {MOST_SETTINGS} names")
+            raise BadChangeError(f"settings must be an object with at most {MOST_SETTINGS} names")
         if not all(isinstance(each, str) for each in settings.values()):
-            raise BadChangeError("the value of a setting is a text")
+            raise BadChangeError("the value of a setting must be a string")
         topic = NewTopic(
             text_of(body, "name"),
             whole(body.get("partitions"), 1),
@@ -97,7 +98,7 @@ class AdministrationEndpoints:
     # -- ACLs -----------------------------------------------------------------------------------------------------
 
     async def acls(self, request: Request) -> Response:
-        """All ACLs, of which the first ones are listed, how many there are, and whether nodes go by them."""
+        """Lists the first ACLs, with their total number, and if authorization is enforced."""
         rules = await self._admin.describe_acls()
         cluster = ResourcePattern(ResourceType.CLUSTER, CLUSTER_NAME)
         decision = await self._admin.check_acl(ACLOperation.ALTER, cluster)
@@ -105,7 +106,7 @@ class AdministrationEndpoints:
         return JSONResponse({"acls": listed, "total": len(rules), "enforced": decision.enforced})
 
     async def create_acl(self, request: Request) -> Response:
-        """Creates an ACL: ``principal``, ``operation``, ``permission``, ``type``, ``name`` and ``pattern``."""
+        """Creates an ACL from ``principal``, ``operation``, ``permission``, ``type``, ``name`` and ``pattern``."""
         created = await self._admin.create_acls([_rule(await body_of(request))])
         if not created:
             raise BadChangeError("this ACL exists already")
@@ -120,13 +121,13 @@ class AdministrationEndpoints:
         only = ResourcePatternFilter(pattern.resource_type, pattern.resource_name, pattern.pattern_type)
         deleted = await self._admin.delete_acls([ACLFilter(rule.principal, rule.operation, rule.permission_type, only)])
         if not deleted:
-            raise BadChangeError("this ACL does not exist any longer")
+            raise BadChangeError("this ACL no longer exists")
         return Response(status_code=204)
 
     # -- users ----------------------------------------------------------------------------------------------------
 
     async def users(self, request: Request) -> Response:
-        """Users who authenticate by password, of whom the first ones are listed, and how many there are."""
+        """Lists the first users who authenticate by password, with their total number."""
         found = await self._admin.describe_user_scram_credentials()
         listed: list[Json] = [
             {
@@ -141,7 +142,7 @@ class AdministrationEndpoints:
         return JSONResponse({"users": listed, "total": len(found)})
 
     async def set_password(self, request: Request) -> Response:
-        """Creates the user ``user`` with ``password``, or gives that user another password. It is hashed here."""
+        """Creates the user ``user`` with ``password``, or changes that user's password. It is hashed here."""
         body = await body_of(request)
         change = UserScramCredentialUpsertion(text_of(body, "user"), text_of(body, "password"))
         await self._admin.alter_user_scram_credentials([change])
@@ -152,12 +153,12 @@ class AdministrationEndpoints:
         user = _typed(await body_of(request), "user")
         done = await self._admin.alter_user_scram_credentials([UserScramCredentialDeletion(user)])
         if not done.deleted:
-            raise BadChangeError(f"there is no user {user[:80]!r}")
+            raise BadChangeError(f"user {user[:80]!r} does not exist")
         return Response(status_code=204)
 
 
 def _typed(body: dict[str, Any], field: str) -> str:
-    """The name of what is deleted, which must have been typed once more."""
+    """Returns the name of what is to be deleted; raises BadChangeError unless it was typed again for confirmation."""
     name = text_of(body, field)
     if body.get("typed") != name:
         raise BadChangeError(f"type {name[:80]!r} to delete it")

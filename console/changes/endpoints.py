@@ -1,4 +1,4 @@
-"""Changes from the page: each is shown first, and carried out as it was shown."""
+"""Endpoints for changes: each change is previewed, and executed as it was shown."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from quorumlog.console.changes.reset_plan import MOST_PARTITIONS, ResetTo, Reset
 from quorumlog.sdk import QuorumlogError, RecordExplanation, TopicPartition
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
 
-#: Of one partition; the cluster says itself how many it takes.
+#: Maximum number of replicas of a partition; the cluster has a limit of its own.
 MOST_REPLICAS = 100
 
 
 class ChangeEndpoints:
-    """What the page asks to be changed.
+    """Endpoints for changes from the page.
 
     Arguments:
-        make_producer: a producer for one record.
-        allowed: whether anything may be changed; plans are shown anyway.
+        make_producer: returns a producer for one record.
+        allowed: True if changes are allowed; plans are shown in any case.
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class ChangeEndpoints:
         self._allowed = allowed
 
     async def close(self) -> None:
-        """Lets go of what was kept from one change to the next."""
+        """Closes the producer that is kept between requests."""
         kept, self._explainer = self._explainer, None
         if kept is not None:
             await kept.close(timeout=0)
 
     def routes(self) -> list[Route]:
-        """What the page may ask for."""
+        """Returns the routes; those for changes only if they are allowed."""
         shown = [
             ("/changes/reset", self.plan_reset, ["GET"]),
             ("/changes/configs/{topic}", self.configs, ["GET"]),
@@ -66,12 +66,14 @@ class ChangeEndpoints:
         ]
 
     async def plan_reset(self, request: Request) -> Response:
-        """Where a group would go on: ``group``, ``to`` and, as it needs it, ``by``; ``topic`` for one only."""
+        """Plans a reset of the offsets of ``group``: ``to`` and, if required, ``by``; ``topic`` limits it to one
+        topic.
+        """
         query = request.query_params
         try:
             to = ResetTo(query.get("to", ""))
         except ValueError:
-            raise BadChangeError(f"to is one of {', '.join(each.value for each in ResetTo)}") from None
+            raise BadChangeError(f"to must be one of {', '.join(each.value for each in ResetTo)}") from None
         by = whole(query["by"], -LARGEST_NUMBER) if query.get("by") else None
         if by is None and to in (ResetTo.OFFSET, ResetTo.SHIFT, ResetTo.TIME):
             raise BadChangeError(f"to={to.value} needs a number")
@@ -83,18 +85,18 @@ class ChangeEndpoints:
         body = await body_of(request)
         group, steps = body.get("group"), body.get("steps")
         if not isinstance(group, str) or not isinstance(steps, list) or not 0 < len(steps) <= MOST_PARTITIONS:
-            raise BadChangeError("a group and the steps of a plan are expected")
+            raise BadChangeError("expected a group and the steps of a plan")
         offsets = {}
         for each in steps:
             if not isinstance(each, dict) or not isinstance(each.get("topic"), str):
-                raise BadChangeError("a step has a topic, a partition and a target")
+                raise BadChangeError("a step must have a topic, a partition and a target")
             tp = TopicPartition(each["topic"], whole(each.get("partition")))
             offsets[tp] = whole(each.get("target"))
         await self._admin.alter_group_offsets(group, offsets)
         return Response(status_code=204)
 
     async def configs(self, request: Request) -> Response:
-        """Every setting of a topic, with what it is for."""
+        """Lists every setting of a topic, with its documentation."""
         topic = str(request.path_params["topic"])
         found = await self._admin.describe_configs([topic])
         rows = [
@@ -110,21 +112,21 @@ class ChangeEndpoints:
         return JSONResponse(rows)
 
     async def set_config(self, request: Request) -> Response:
-        """Sets ``name`` to ``value``, or clears it if that is null."""
+        """Sets ``name`` to ``value``, or resets it to its default if that is null."""
         body = await body_of(request)
         name, value = body.get("name"), body.get("value")
         if not isinstance(name, str) or not (value is None or isinstance(value, str)):
-            raise BadChangeError("the name of a setting and its value, or null, are expected")
+            raise BadChangeError("expected the name of a setting and its value, or null")
         await self._admin.alter_configs({str(request.path_params["topic"]): {name: value}})
         return Response(status_code=204)
 
     async def check_move(self, request: Request) -> Response:
-        """Whether a partition can be moved to ``replicas``, and what that does: what is copied, and what ends."""
+        """Checks if a partition can be moved to ``replicas``, and returns the nodes that would be added and removed."""
         place, replicas = _place(request), _nodes(request.query_params.get("replicas", "").split(","))
         topics = await self._admin.describe_topics([place.topic])
         now = next((each for each in topics[0].partitions if each.partition == place.partition), None)
         if now is None:
-            raise BadChangeError(f"there is no partition {place.partition} of {place.topic}")
+            raise BadChangeError(f"topic {place.topic} has no partition {place.partition}")
         await self._admin.reassign_partitions({place: replicas}, validate_only=True)
         return JSONResponse(
             {
@@ -135,22 +137,23 @@ class ChangeEndpoints:
         )
 
     async def move(self, request: Request) -> Response:
-        """Moves a partition to ``replicas``, the preferred leader first, or calls its move off if that is null."""
+        """Moves a partition to ``replicas``, the preferred leader first, or cancels its move if that is null."""
         body = await body_of(request)
         replicas = body.get("replicas")
         if not (replicas is None or isinstance(replicas, list)):
-            raise BadChangeError("replicas are node ids, or null")
+            raise BadChangeError("replicas must be node ids, or null")
         wanted = None if replicas is None else _nodes(replicas)
         await self._admin.reassign_partitions({_place(request): wanted})
         return Response(status_code=204)
 
     async def send(self, request: Request) -> Response:
-        """Sends a record: ``key`` and ``value``, each a text or null; ``partition``, or null: where the key leads. With
-        ``explain`` its way is told, too."""
+        """Sends a record: ``key`` and ``value``, each a string or null; ``partition``, or null to choose it by the key.
+        With ``explain`` the response contains the record's path.
+        """
         body = await body_of(request)
         key, value, partition = body.get("key"), body.get("value"), body.get("partition")
         if not all(each is None or isinstance(each, str) for each in (key, value)):
-            raise BadChangeError("key and value are each a text or null")
+            raise BadChangeError("key and value must each be a string or null")
         topic, number = str(request.path_params["topic"]), None if partition is None else whole(partition)
         key, value = None if key is None else key.encode(), None if value is None else value.encode()
         if body.get("explain") is True:
@@ -164,7 +167,7 @@ class ChangeEndpoints:
     async def _explain(
         self, topic: str, value: bytes | None, key: bytes | None, partition: int | None
     ) -> RecordExplanation:
-        """By a producer that is kept: what each waits for once in its life would hide the rest."""
+        """Explains a record with a producer that is kept: the one-time setup of a new one would dominate the times."""
         if self._explainer is None:
             self._explainer = self._make_producer()
         try:
@@ -190,7 +193,7 @@ def _place(request: Request) -> TopicPartition:
 
 
 def _nodes(ids: list[object] | list[str]) -> list[int]:
-    """Node ids, as numbers or text."""
+    """Parses node ids, given as numbers or text."""
     if not 0 < len(ids) <= MOST_REPLICAS:
-        raise BadChangeError(f"1 to {MOST_REPLICAS} node ids are expected")
+        raise BadChangeError(f"expected 1 to {MOST_REPLICAS} node ids")
     return [whole(each.strip() if isinstance(each, str) else each) for each in ids]

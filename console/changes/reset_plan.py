@@ -1,4 +1,4 @@
-"""Where a consumer group would go on: the plan that is shown, and then carried out as it was shown."""
+"""Offset resets of consumer groups: the plan that is shown, and then executed as it was shown."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from quorumlog.sdk import (
     TopicPartition,
 )
 
-#: Partitions that one plan is about.
+#: Maximum number of partitions of one plan.
 MOST_PARTITIONS = 2_000
 
 
 class ResetError(ValueError):
-    """No plan can be made of what was asked for; the message says why."""
+    """Raised if no plan can be made for a request; the message says why."""
 
 
 class ResetTo(Enum):
-    """Where to, as ``groups reset-offsets`` names it."""
+    """Targets of a reset, named as by ``groups reset-offsets``."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -36,12 +36,12 @@ class ResetTo(Enum):
 
 @dataclass(slots=True, frozen=True)
 class ResetWish:
-    """What is asked for.
+    """A request for a reset.
 
     Arguments:
-        to: where to.
+        to: the kind of target.
         by: the offset, the distance, or the time in milliseconds since the epoch; None where none is needed.
-        topic: the only one; None: all of which the group has committed something.
+        topic: the only topic; None: all for which the group has committed offsets.
     """
 
     to: ResetTo
@@ -51,7 +51,7 @@ class ResetWish:
 
 @dataclass(slots=True, frozen=True)
 class ResetStep:
-    """One partition: what is committed, where it starts and ends, where the group would go on, and what to know."""
+    """The reset of one partition: its committed offset, start and end, the new offset, and a note."""
 
     tp: TopicPartition
     committed: int | None
@@ -61,7 +61,7 @@ class ResetStep:
     note: str = ""
 
     def thing(self) -> Json:
-        """The step for the page."""
+        """Returns the step for the page."""
         return {
             "topic": self.tp.topic,
             "partition": self.tp.partition,
@@ -74,14 +74,14 @@ class ResetStep:
 
 
 class ResetAdmin(Protocol):
-    """What a plan asks of an admin client."""
+    """The methods of an admin client that a plan uses."""
 
     async def describe_groups(self, group_ids: Iterable[str], *, include_offsets: bool) -> list[GroupDescription]: ...
     async def describe_topics(self, topics: list[str]) -> list[TopicDescription]: ...
 
 
 class ResetOffsets(Protocol):
-    """What a plan asks of a consumer."""
+    """The methods of a consumer that a plan uses."""
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]: ...
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]: ...
@@ -93,10 +93,10 @@ class ResetOffsets(Protocol):
 def step(
     tp: TopicPartition, wish: ResetWish, committed: int | None, start: int, end: int, at_time: int | None
 ) -> ResetStep:
-    """Where a group would go on in one partition, which is always within its log.
+    """Returns the reset of one partition, whose new offset is always within its log.
 
     Arguments:
-        at_time: its first offset at or after the wish's time; None past the last record.
+        at_time: its first offset at or after the requested time; None past the last record.
     """
     match wish.to:
         case ResetTo.EARLIEST:
@@ -109,7 +109,7 @@ def step(
             wanted = wish.by or 0
         case ResetTo.SHIFT:
             if committed is None:
-                return ResetStep(tp, None, start, end, start, "nothing is committed: taking the start")
+                return ResetStep(tp, None, start, end, start, "no offset is committed: using the start")
             wanted = committed + (wish.by or 0)
     if wanted < start:
         return ResetStep(tp, committed, start, end, start, f"{wanted} lies before the start")
@@ -119,11 +119,11 @@ def step(
 
 
 async def plan(admin: ResetAdmin, offsets: ResetOffsets, group_id: str, wish: ResetWish) -> Thing:
-    """The plan for the page: ``members`` that the group has, which must be none, and ``steps``.
+    """Returns the plan for the page: ``members`` of the group, which must be none, and ``steps``.
 
     Raises:
         ResetError: there is nothing to plan.
-        QuorumlogError: there is no such group or topic, or nobody answers.
+        QuorumlogError: a group or topic does not exist, or no node answers.
     """
     (group,) = await admin.describe_groups([group_id], include_offsets=True)
     committed = group.offsets or {}
@@ -132,9 +132,9 @@ async def plan(admin: ResetAdmin, offsets: ResetOffsets, group_id: str, wish: Re
         (topic,) = await admin.describe_topics([wish.topic])
         partitions = [TopicPartition(topic.name, each.partition) for each in topic.partitions]
     if not partitions:
-        raise ResetError(f"group {group_id!r} has committed nothing: name a topic")
+        raise ResetError(f"group {group_id!r} has committed no offsets: name a topic")
     if len(partitions) > MOST_PARTITIONS:
-        raise ResetError(f"these are {len(partitions)} partitions, more than {MOST_PARTITIONS}: name a topic")
+        raise ResetError(f"the plan has {len(partitions)} partitions, more than {MOST_PARTITIONS}: name a topic")
     starts, ends = await asyncio.gather(offsets.beginning_offsets(partitions), offsets.end_offsets(partitions))
     times: dict[TopicPartition, OffsetAndTimestamp | None] = {}
     if wish.to is ResetTo.TIME:

@@ -1,8 +1,8 @@
-"""A cluster to play with: nodes that may be killed from the page, life in it, and a check that nothing was lost.
+"""A demo cluster: nodes that may be killed from the page, live traffic, and a check that no record was lost.
 
-May import: what `console` may. The cluster itself is handed in by whoever started it (``quorumlog console
---playground``): for any other cluster these controls do not exist.
+May import: what `console` may. The cluster itself is provided by the caller (``quorumlog console --playground``): for
+any other cluster these controls do not exist.
 
-- ``workload``: producers and consumer groups at a pace that is chosen, and a ledger of what was acknowledged.
-- ``controls``: what the page may do to the nodes, and when.
+- ``workload``: producers and consumer groups at a configurable rate, and a ledger of acknowledged records.
+- ``controls``: the actions that the page may take on nodes.
 """

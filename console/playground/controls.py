@@ -1,4 +1,4 @@
-"""What the page may do to the nodes of a cluster that the console has started itself."""
+"""Actions of the page on the nodes of a cluster that the console has started itself."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from quorumlog.console.playground.workload import MOST_PER_SECOND, Life
 from quorumlog.console.shared_state import Json, SharedState, Thing
 from quorumlog.sdk import QuorumlogError
 
-#: How often the counters of what was sent are shown anew.
+#: Interval at which the counters of records are updated (s).
 SHOWN_EVERY_S = 1.0
 
 
 class NodeControlError(Exception):
-    """Something cannot be done to a node; the message says why."""
+    """Raised if an action on a node is impossible; the message says why."""
 
 
 class NodeControls(Protocol):
-    """The processes of a cluster. The calls block until it is done.
+    """The processes of a cluster. The calls block until they are done.
 
     Raises:
-        NodeControlError: it cannot be done.
+        NodeControlError: the action is impossible.
     """
 
     @property
@@ -47,15 +47,15 @@ class NodeControls(Protocol):
 
 
 class NodeCondition(Enum):
-    """What has been done to a node."""
+    """The condition that the page has put a node into."""
 
     RUNNING = "running"
     PAUSED = "paused"
     KILLED = "killed"
-    CUT = "cut"  #: it runs, and nobody reaches it
+    CUT = "cut"  # it runs, but is isolated
 
 
-#: Action -> in which condition it makes sense, and which one it leads to.
+#: Action -> the condition in which it is possible, and the one that follows.
 ACTIONS = {
     "kill": (NodeCondition.RUNNING, NodeCondition.KILLED),
     "pause": (NodeCondition.RUNNING, NodeCondition.PAUSED),
@@ -67,10 +67,10 @@ ACTIONS = {
 
 
 class Playground:
-    """Nodes, life and what is done to them.
+    """The nodes, the workload, and the actions on nodes.
 
     Arguments:
-        picture: where it is shown.
+        picture: the state in which they are shown.
     """
 
     def __init__(self, nodes: NodeControls, life: Life, picture: SharedState) -> None:
@@ -78,11 +78,11 @@ class Playground:
         self._life = life
         self._picture = picture
         self._conditions = dict.fromkeys(nodes.node_ids, NodeCondition.RUNNING)
-        # One thing at a time: whoever clicks twice means the same.
+        # One action at a time: the second of two clicks has the same meaning, and is refused.
         self._turn, self._reading = asyncio.Lock(), asyncio.Lock()
 
     async def run(self) -> None:
-        """Lives, and shows it, until it is cancelled."""
+        """Runs the workload and shows its counters until it is cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._life.run())
             while True:
@@ -90,7 +90,7 @@ class Playground:
                 await asyncio.sleep(SHOWN_EVERY_S)
 
     def routes(self) -> list[Route]:
-        """What the page may ask for."""
+        """Returns the routes of the playground."""
         return [
             Route("/playground/nodes/{node:int}/{action}", self.act, methods=["POST"]),
             Route("/playground/pace/{per_second:int}", self.set_pace, methods=["POST"]),
@@ -98,10 +98,10 @@ class Playground:
         ]
 
     async def act(self, request: Request) -> Response:
-        """Does something to a node."""
+        """Executes an action on a node."""
         node, action = int(request.path_params["node"]), str(request.path_params["action"])
         if node not in self._conditions or action not in ACTIONS:
-            return PlainTextResponse("there is no such node or action\n", 404)
+            return PlainTextResponse("node or action not found\n", 404)
         before, after = ACTIONS[action]
         async with self._turn:
             if self._conditions[node] is not before:
@@ -116,15 +116,15 @@ class Playground:
         return Response(status_code=204)
 
     async def set_pace(self, request: Request) -> Response:
-        """Sets how many records are sent in a second."""
+        """Sets the number of records sent per second."""
         self._life.per_second = min(MOST_PER_SECOND, int(request.path_params["per_second"]))
         self._show()
         return Response(status_code=204)
 
     async def check(self, request: Request) -> Response:
-        """Reads back every record that was acknowledged."""
+        """Reads back every acknowledged record."""
         if self._reading.locked():
-            return PlainTextResponse("it is being read back already\n", 409)
+            return PlainTextResponse("the records are being read back already\n", 409)
         async with self._reading:
             try:
                 found = await self._life.read_back()

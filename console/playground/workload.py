@@ -1,4 +1,4 @@
-"""Producers and consumer groups at a pace that is chosen, and a ledger of every acknowledged record."""
+"""Producers and consumer groups at a configurable rate, and a ledger of every acknowledged record."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
 
 #: Topic -> its partitions, and its share of the records.
 TOPICS = {"orders": (6, 0.6), "payments": (4, 0.3), "clicks": (3, 0.1)}
-#: Group -> what it reads, how many members it has, how many records each works on in a second.
+#: Group -> its topics, its number of members, and the records that each processes per second.
 GROUPS: dict[str, tuple[tuple[str, ...], int, int]] = {
     "billing": (("orders",), 2, 2_000),
     "fraud": (("orders", "payments"), 1, 250),
 }
 DEFAULT_PER_SECOND, MOST_PER_SECOND = 150, 2_000
-#: Acknowledged records that are kept to be compared with what can be read, of each partition.
+#: Maximum number of acknowledged records that are kept for the comparison, for each partition.
 MOST_KEPT = 20_000
-#: How often records are made, and how long the ledger may take to be compared.
+#: Interval at which records are created, and time limit of the comparison (s).
 TICK_S, CHECK_WITHIN_S = 0.05, 20.0
-#: After an error of a client, before it begins anew.
+#: Delay before a client restarts after an error (s).
 AGAIN_AFTER_S = 1.0
 
 _NAMES = ("anna", "ben", "clara", "dina", "emil", "farah", "goran", "hanna")
@@ -33,12 +33,12 @@ _FRUIT = ("apples", "pears", "plums", "cherries", "quinces")
 
 @dataclass(slots=True, frozen=True)
 class ReadBack:
-    """What reading everything back has found.
+    """Result of reading everything back.
 
     Arguments:
         compared: acknowledged records that were looked for.
-        missing: that are not where they were acknowledged.
-        removed: others, which are older than what their topic is to keep.
+        missing: records that were not found at their acknowledged offset.
+        removed: records that retention has removed.
     """
 
     compared: int
@@ -50,8 +50,8 @@ class Life:
     """Sends and reads until it is cancelled.
 
     Arguments:
-        bootstrap_servers: of the cluster.
-        per_second: records, of all topics together.
+        bootstrap_servers: addresses of the cluster.
+        per_second: records per second, for all topics together.
     """
 
     def __init__(self, bootstrap_servers: str, per_second: int = DEFAULT_PER_SECOND) -> None:
@@ -63,7 +63,7 @@ class Life:
         self._chance = random.Random(7)
 
     async def run(self) -> None:
-        """Makes the topics, and lives."""
+        """Creates the topics, and runs producers and consumers."""
         await self._create_topics()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._produce())
@@ -72,7 +72,7 @@ class Life:
                     tasks.create_task(self._consume(group, topics, f"{group}-{member + 1}", pace))
 
     def look(self) -> Thing:
-        """The counters, for the picture."""
+        """Returns the counters, for the page."""
         return {
             "per_second": self.per_second,
             "sent": str(self.sent),
@@ -88,7 +88,7 @@ class Life:
                     await admin.create_topics([NewTopic(missing[0], TOPICS[missing[0]][0])])
                 except TopicAlreadyExistsError:
                     pass
-                except QuorumlogError:  # Somebody has been quick with the buttons.
+                except QuorumlogError:  # The user may have stopped nodes already.
                     await asyncio.sleep(AGAIN_AFTER_S)
                     continue
                 missing.pop(0)
@@ -104,7 +104,7 @@ class Life:
                 try:
                     for _ in range(int(owed)):
                         await self._send_one(producer)
-                except QuorumlogError:  # Its memory is full: no majority has been up for long.
+                except QuorumlogError:  # The producer's memory is full: no majority has been up for long.
                     self.failed += 1
                 owed -= int(owed)
                 self._settle()
@@ -147,7 +147,7 @@ class Life:
             try:
                 await self._consume_until_error(group, topics, client_id, pace)
             except QuorumlogError:
-                await asyncio.sleep(AGAIN_AFTER_S)  # Its group has gone on without it.
+                await asyncio.sleep(AGAIN_AFTER_S)  # The group has removed this member.
 
     async def _consume_until_error(self, group: str, topics: tuple[str, ...], client_id: str, pace: int) -> None:
         async with AsyncConsumer(
@@ -157,13 +157,13 @@ class Life:
                 found = await consumer.poll(timeout_ms=500, max_records=max(1, pace // 5))
                 await asyncio.sleep(sum(map(len, found.values())) / pace)
 
-    # -- what was promised ----------------------------------------------------------------------------------------
+    # -- verification ----------------------------------------------------------------------------------------
 
     async def read_back(self) -> ReadBack:
-        """Looks for every acknowledged record of the ledger where it was acknowledged.
+        """Looks for every acknowledged record of the ledger at its acknowledged offset.
 
         Raises:
-            QuorumlogError: it cannot be read now.
+            QuorumlogError: a record cannot be read now.
         """
         promised = {tp: dict(kept) for tp, kept in self._ledger.items() if kept}
         compared = sum(map(len, promised.values()))
@@ -181,7 +181,7 @@ class Life:
                                 del promised[tp][record.offset]
                         if tp in last and records[-1].offset >= last[tp]:
                             del last[tp]
-            # Retention may have gone on meanwhile.
+            # Retention may have removed records during the check.
             starts = await consumer.beginning_offsets(promised)
         removed = sum(offset < starts[tp] for tp, kept in promised.items() for offset in kept)
         return ReadBack(compared - removed, sum(map(len, promised.values())) - removed, removed)

@@ -1,7 +1,7 @@
 """Filters: ``key = anna and value/pounds > 3 and header.trace contains "ab" and value ~ "^a+$"``.
 
-What a user types becomes conditions of this module and nothing else: other consoles have run scripts here, and with
-them whoever could reach the page ran code (CVE-2023-52251). Regular expressions are RE2's, whose time is linear.
+User input becomes conditions of this module and nothing else: other consoles have evaluated scripts here, so that
+anyone who reached the page could execute code (CVE-2023-52251). Regular expressions are RE2's, whose time is linear.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow.compute
 #: The stubs know few of the functions that take chunked columns.
 _compute: Any = pyarrow.compute
 
-#: Characters of a filter, and conditions in it.
+#: Maximum number of characters of a filter, and of its conditions.
 LONGEST, MOST = 2_000, 16
 EXAMPLE = 'key = anna and value/pounds > 3 and header.trace contains "ab" and value ~ "^a+$"'
 
@@ -36,11 +36,11 @@ _AND = re.compile(r"and\s+", re.IGNORECASE)
 
 
 class FilterError(ValueError):
-    """What was typed is no filter; the message says where and shows one."""
+    """Raised for an invalid filter; the message says where it is wrong, and shows an example."""
 
 
 class FilterOperator(Enum):
-    """How a field is compared."""
+    """The comparison of a field."""
 
     EQUAL = "="
     UNEQUAL = "!="
@@ -56,8 +56,8 @@ class Condition:
 
     Arguments:
         column: ``key``, ``value`` or ``header``.
-        inside: steps of a JSON pointer (RFC 6901) into it; None: the whole. Of a header: its name alone.
-        literal: what it is compared with.
+        inside: steps of a JSON pointer (RFC 6901) into it; None: the whole. For a header: its name alone.
+        literal: the text to compare with.
     """
 
     column: str
@@ -67,7 +67,7 @@ class Condition:
 
     @property
     def is_columnar(self) -> bool:
-        """Whether Arrow can tell for a whole column at once."""
+        """True if Arrow can evaluate it for a whole column at once."""
         return (
             self.column != "header"
             and self.inside is None
@@ -77,12 +77,14 @@ class Condition:
 
 @dataclass(slots=True, frozen=True)
 class RecordFilter:
-    """All of its conditions hold. Without one it lets everything through."""
+    """A conjunction of conditions. Without any it matches everything."""
 
     conditions: tuple[Condition, ...] = ()
 
     def fitting(self, table: pa.Table) -> pa.Table:
-        """The rows that fit: what Arrow can tell first, and the rest of what is left, row by row."""
+        """Returns the matching rows: conditions for whole columns are applied first, and the others row by row to the
+        rest.
+        """
         for condition in self.conditions:
             if condition.is_columnar and table.num_rows:
                 table = table.filter(_column_mask(condition, table.column(condition.column)))
@@ -93,7 +95,7 @@ class RecordFilter:
         return table.filter(pa.array([all(fits(row) for fits in by_row) for row in rows], pa.bool_()))
 
     def key(self) -> bytes | None:
-        """The one key that a record must have to fit; None if that is not said."""
+        """Returns the one key that a record must have to match; None if the filter does not determine it."""
         for condition in self.conditions:
             if condition.column == "key" and condition.inside is None and condition.operator is FilterOperator.EQUAL:
                 return condition.literal.encode()
@@ -101,15 +103,15 @@ class RecordFilter:
 
     @property
     def looks_at_values(self) -> bool:
-        """Whether what passes tells something about values or headers."""
+        """True if the result reveals something about values or headers."""
         return any(condition.column != "key" for condition in self.conditions)
 
 
 def parse_filter(text: str) -> RecordFilter:
-    """A filter as typed.
+    """Parses a filter.
 
     Raises:
-        FilterError: it is none.
+        FilterError: the text is not a filter.
     """
     if len(text) > LONGEST:
         raise FilterError(f"the filter has {len(text)} characters, more than {LONGEST}")
@@ -124,16 +126,16 @@ def _conditions(text: str) -> Iterator[Condition]:
     while True:
         match = _TOKEN.match(text, at)
         if match is None:
-            raise FilterError(f"no condition begins at {text[at : at + 30]!r}; write such as {EXAMPLE}")
+            raise FilterError(f"no condition starts at {text[at : at + 30]!r}; example: {EXAMPLE}")
         yield _condition(match)
         at = match.end()
         if at == len(text):
             return
         more = _AND.match(text, at)
         if text[at:].strip().lower() == "and":
-            raise FilterError(f"a condition is expected after 'and'; write such as {EXAMPLE}")
+            raise FilterError(f"expected a condition after 'and'; example: {EXAMPLE}")
         if more is None:
-            raise FilterError(f"'and' is expected before {text[at : at + 30]!r}; write such as {EXAMPLE}")
+            raise FilterError(f"expected 'and' before {text[at : at + 30]!r}; example: {EXAMPLE}")
         at = more.end()
 
 
@@ -194,7 +196,9 @@ def _row_test(condition: Condition) -> Callable[[dict[str, Any]], bool]:
 
 
 def _at_pointer(content: bytes, steps: tuple[str, ...]) -> str | None:
-    """What is at a place of a JSON document, as text; None if nothing is. Numbers keep all of their digits."""
+    """Returns the value at a position of a JSON document, as text; None if there is none. Numbers keep all of their
+    digits.
+    """
     try:
         found = json.loads(content, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
@@ -233,7 +237,7 @@ def _comparison(operator: FilterOperator, literal: str) -> Callable[[str], bool]
 
 
 def _number(text: str) -> Decimal | None:
-    # An exponent of a thousand digits would be a number of as many.
+    # A number with an exponent of a thousand digits would have as many digits.
     if len(text) > 64:
         return None
     try:

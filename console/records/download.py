@@ -1,4 +1,4 @@
-"""Records as a file: JSON lines, as ``quorumlog consume`` prints them, or CSV. Contents are whole."""
+"""Records as a file: JSON lines, as ``quorumlog consume`` prints them, or CSV. Contents are not truncated."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from typing import Any
 
 from quorumlog.console.shared_state import Json, Thing
 
-#: A download has at most this many records, and this many bytes. It is made before it is sent.
+#: Maximum number of records and bytes of a download, which is created before it is sent.
 MOST_RECORDS, MOST_BYTES = 10_000, 64 << 20
 _COLUMNS = ("partition", "offset", "time", "key", "value", "headers")
 
 
 class DownloadFormat(Enum):
-    """The kinds of files, by the ends of their names."""
+    """File formats, by file extension."""
 
     JSON_LINES = "jsonl"
     CSV = "csv"
 
 
-#: What browsers are told that a file is.
+#: Content types of the formats.
 MEDIA_TYPES = {DownloadFormat.JSON_LINES: "application/x-ndjson", DownloadFormat.CSV: "text/csv; charset=utf-8"}
 
 
@@ -33,10 +33,10 @@ class RecordFile:
     """A file of records.
 
     Arguments:
-        hide_values: it has keys only.
+        hide_values: the file contains keys only.
 
     Attributes:
-        is_partial: a limit has ended it, or the search of its records, before everything was searched.
+        is_partial: a limit has ended the file, or the search of its records, before everything was searched.
     """
 
     def __init__(self, topic: str, form: DownloadFormat, *, hide_values: bool) -> None:
@@ -47,7 +47,7 @@ class RecordFile:
             self._content.write(_csv_row(_COLUMNS))
 
     def shape(self, rows: list[dict[str, Any]]) -> list[Json]:
-        """Adds rows of a consumed table, as far as there is room, and returns one item for each row."""
+        """Adds rows of a consumed table, up to the size limit, and returns one item for each row."""
         for row in rows:
             line = self._line(row)
             if self._content.tell() + len(line) > MOST_BYTES:
@@ -96,7 +96,7 @@ class RecordFile:
 
 
 def _text(content: bytes | None) -> object:
-    """Content as text; what is not UTF-8 as ``{"base64": "…"}``."""
+    """Returns content as text; content that is not UTF-8 as ``{"base64": "…"}``."""
     if content is None:
         return None
     try:
@@ -106,7 +106,7 @@ def _text(content: bytes | None) -> object:
 
 
 def _time(at_ms: int | None) -> str:
-    """A time in ISO 8601; one that no calendar has, which clients may write, in milliseconds."""
+    """Formats a time in ISO 8601; a time out of range, which clients may write, in milliseconds."""
     if at_ms is None:
         return ""
     try:

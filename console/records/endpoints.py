@@ -1,4 +1,4 @@
-"""Records for the page: searches and what is followed, as lines of JSON that end when the page goes."""
+"""Endpoints for records: searches and followed topics, as JSON lines that end when the page disconnects."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from quorumlog.console.shared_state import Thing
 from quorumlog.sdk import QuorumlogError
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer
 
-#: Readers at a time, of all pages: each has connections and buffers of its own.
+#: Maximum number of concurrent readers, for all pages: each has connections and buffers of its own.
 MOST_READERS = 6
-TOO_MANY = "too many searches are under way: end one, or try again\n"
+TOO_MANY = "too many searches are running: stop one, or try again\n"
 _LARGEST = (1 << 63) - 1
 _Choice = TypeVar("_Choice", bound=Enum)
 
 
 class RecordEndpoints:
-    """What the page asks of records.
+    """Endpoints for records.
 
     Arguments:
-        admin: says which partitions there are.
-        make_consumer: a consumer for one question.
-        hide_values: values and headers are not shown, and no filter looks at them.
+        admin: lists the partitions.
+        make_consumer: returns a consumer for one request.
+        hide_values: values and headers are not shown, and filters on them are rejected.
     """
 
     def __init__(self, admin: AsyncAdmin, make_consumer: Callable[[], AsyncConsumer], *, hide_values: bool) -> None:
@@ -45,7 +45,7 @@ class RecordEndpoints:
         self._readers = 0
 
     def routes(self) -> list[Route]:
-        """What the page may ask for."""
+        """Returns the routes for records."""
         return [
             Route("/records/{topic}/search", self.search),
             Route("/records/{topic}/follow", self.follow),
@@ -53,7 +53,9 @@ class RecordEndpoints:
         ]
 
     async def search(self, request: Request) -> Response:
-        """A search; see :class:`Stretch` for the parameters, and :class:`ContentFormat` for ``key`` and ``value``."""
+        """Runs a search; see :class:`Stretch` for the parameters, and :class:`ContentFormat` for ``key`` and
+        ``value``.
+        """
         topic = str(request.path_params["topic"])
         try:
             stretch, wanted = _stretch(request.query_params, MOST_ROWS), self._filter(request.query_params)
@@ -67,7 +69,7 @@ class RecordEndpoints:
         return self._answer(events)
 
     async def follow(self, request: Request) -> Response:
-        """What is written from now on."""
+        """Streams new records."""
         topic = str(request.path_params["topic"])
         try:
             partition, wanted = _number(request.query_params, "partition"), self._filter(request.query_params)
@@ -77,7 +79,9 @@ class RecordEndpoints:
         return self._answer(lambda consumer: follow_topic(consumer, self._admin, topic, partition, wanted, form))
 
     async def download(self, request: Request) -> Response:
-        """What a search finds, as a file in the ``format`` that is asked for. The file's name says if it is partial."""
+        """Returns the result of a search as a file in the requested ``format``. The file's name tells if it is
+        partial.
+        """
         topic = str(request.path_params["topic"])
         try:
             stretch, wanted = _stretch(request.query_params, MOST_RECORDS), self._filter(request.query_params)
@@ -97,7 +101,7 @@ class RecordEndpoints:
             return PlainTextResponse(f"{error.message}\n", 409)
         finally:
             self._readers -= 1
-        # A name of a topic has no character that would need to be quoted.
+        # Topic names contain no character that would need to be quoted.
         name = f"{topic}{'' if stretch.partition is None else f'-{stretch.partition}'}"
         name += f"{'-partial' if file.is_partial else ''}.{form.value}"
         said = {"Content-Disposition": f'attachment; filename="{name}"'}
@@ -110,7 +114,7 @@ class RecordEndpoints:
     def _filter(self, query: QueryParams) -> RecordFilter:
         wanted = parse_filter(query.get("filter", ""))
         if self._hide_values and wanted.looks_at_values:
-            # Whoever may ask whether a value begins with an a, and then ab, reads it letter by letter.
+            # A client that may filter by the first letters of a value could read it letter by letter.
             raise FilterError("this console hides values: filter by key")
         return wanted
 
@@ -156,5 +160,5 @@ def _number(query: QueryParams, name: str) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= _LARGEST):
-        raise FilterError(f"{name} is {text[:30]!r}: it is a whole number from 0 to {_LARGEST}")
+        raise FilterError(f"{name} is {text[:30]!r}: expected a whole number from 0 to {_LARGEST}")
     return int(text)

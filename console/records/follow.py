@@ -1,4 +1,4 @@
-"""What is being written to a topic: so many rows a second, and how many more were left out, never silence."""
+"""New records of a topic: a limited number of rows per second, and the number of rows that were left out."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from quorumlog.console.shared_state import Thing
 from quorumlog.sdk import TopicPartition
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer
 
-#: Rows that a page gets in a second, and how often it gets some.
+#: Maximum number of rows per second that a page gets, and the interval of updates (s).
 ROWS_PER_SECOND, SHOWN_EVERY_S = 200, 0.25
-#: A page that follows for longer than this has been forgotten.
+#: A page that follows for longer than this (s) is considered forgotten.
 LONGEST_S = 3_600.0
 
 
@@ -27,14 +27,14 @@ async def follow_topic(
     wanted: RecordFilter,
     form: RowFormat = DEFAULT_ROWS,
 ) -> AsyncIterator[Thing]:
-    """The newest rows that fit, from now on, the last ones of each moment.
+    """Yields the newest matching rows from now on, the last ones of each interval.
 
     Arguments:
-        consumer: of its own.
-        partition: the only one; None: all.
+        consumer: a consumer for this call alone.
+        partition: the only partition; None: all.
 
     Raises:
-        QuorumlogError: there is no such topic.
+        QuorumlogError: the topic does not exist.
     """
     (described,) = await admin.describe_topics([topic])
     numbers = [each.partition for each in described.partitions if partition in (None, each.partition)]
@@ -49,7 +49,7 @@ async def follow_topic(
         fitting = await asyncio.to_thread(wanted.fitting, table)
         left_out = max(0, fitting.num_rows - most)
         rows = form.rows(plain_rows(fitting.slice(left_out)))
-        # Also without rows: a page that has gone is noticed when something is sent.
+        # Sent also without rows: a disconnected page is noticed only when something is sent.
         yield {
             "kind": "rows",
             "rows": rows,

@@ -1,4 +1,4 @@
-"""Polls that name batches which cannot be read and continue after them."""
+"""Polls that report unreadable batches, and continue after them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quorumlog.sdk.records.fetched import CONSUMED_SCHEMA
 
 
 class Polled(NamedTuple):
-    """What a poll returned: records, or an unreadable batch in their place."""
+    """Result of a poll: records, or an unreadable batch in their place."""
 
     table: pa.Table
     unreadable: list[Json]
@@ -23,7 +23,7 @@ async def poll_past_unreadable(consumer: AsyncConsumer, timeout_ms: float, max_r
     """Polls once. At a batch that cannot be read the consumer is moved past it.
 
     Raises:
-        QuorumlogError: whatever else a poll raises.
+        QuorumlogError: the poll fails for another reason.
     """
     try:
         return Polled(await consumer.poll_arrow(timeout_ms, max_records), [])

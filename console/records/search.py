@@ -1,4 +1,4 @@
-"""Reads a stretch of a topic and says, of every partition, what was searched and what was not."""
+"""Searches a range of a topic, and reports for every partition what was searched and what was not."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from quorumlog.sdk.records.partitioner import partition_for_key
 #: The stubs know few of the functions that take chunked columns.
 _compute: Any = pyarrow.compute
 
-#: What one search may read and how long, and what it may find.
+#: Limits of one search: bytes read, seconds, and rows found.
 BUDGET_BYTES, BUDGET_S, MOST_ROWS = 256 << 20, 30.0, 500
-#: How long the ends of a partition are waited for; one whose leader is away is not searched, and that is said.
+#: Time limit for the ends of a partition (s); one whose leader is unavailable is not searched, which is reported.
 ENDS_WITHIN_S = 5.0
 _POLL_MS, _POLL_ROWS = 200, 5_000
 
 
 @dataclass(slots=True, frozen=True)
 class Stretch:
-    """Where a search looks.
+    """The range of a search.
 
     Arguments:
-        partition: the only one; None: all, or where the filter's key must be.
-        offset: where it begins, in every partition; before the log start it is that.
-        last: records of each partition, the newest, if no offset is given.
-        since_ms: begin with records of this time, in milliseconds since the epoch.
-        everywhere: in all partitions, also those in which a producer would not have put the filter's key.
-        limit: rows that are enough.
+        partition: the only partition; None: all, or the one to which the filter's key belongs.
+        offset: start in every partition; the log start offset if that is higher.
+        last: number of newest records of each partition, if no offset is given.
+        since_ms: start with records of this time, in milliseconds since the epoch.
+        everywhere: search all partitions, even those to which a producer would not have sent the filter's key.
+        limit: maximum number of rows.
     """
 
     partition: int | None = None
@@ -52,7 +52,7 @@ class Stretch:
 
 @dataclass(slots=True)
 class _Part:
-    """One partition: where its search began, where it is, where it ends."""
+    """The search in one partition: its start, current position and end."""
 
     start: int
     end: int
@@ -69,9 +69,9 @@ class TopicSearch:
     """One search.
 
     Arguments:
-        consumer: of its own: it is assigned to what is searched.
-        admin: says which partitions there are.
-        shape: makes what is shown of rows, such as :meth:`RowFormat.rows`.
+        consumer: a consumer for this search alone: it is assigned the searched partitions.
+        admin: lists the partitions.
+        shape: formats rows, such as :meth:`RowFormat.rows`.
     """
 
     def __init__(
@@ -94,10 +94,10 @@ class TopicSearch:
         self._left_out: list[int] = []
 
     async def events(self) -> AsyncIterator[Thing]:
-        """What is searched, then rows and progress, then why it ended.
+        """Yields the plan, then rows and progress, then the reason for the end.
 
         Raises:
-            QuorumlogError: there is no such topic or partition, or nobody answers.
+            QuorumlogError: a topic or partition does not exist, or no node answers.
         """
         begun_s, read, found = time.monotonic(), 0, 0
         await self._plan()
@@ -148,7 +148,9 @@ class TopicSearch:
         return [part.thing(tp.partition) for tp, part in sorted(self._parts.items())]
 
     async def _plan(self) -> None:
-        """Which partitions, from where, to where: the ends are asked first, so that nothing waits for more."""
+        """Chooses the partitions and their ranges: the ends are looked up first, so that the search does not wait for
+        new records.
+        """
         (described,) = await self._admin.describe_topics([self._topic])
         numbers = [each.partition for each in described.partitions]
         chosen = numbers if self._stretch.partition is None else [self._stretch.partition]
@@ -184,8 +186,9 @@ class TopicSearch:
             return None
 
     def _fitting(self, table: pa.Table, most: int) -> tuple[list[Json], dict[int, int]]:
-        """Rows that fit, and lie in the stretch: what was written since it was planned is not part of it. With them,
-        of each partition, the first row that fits too but is one too many: up to there it is searched."""
+        """Returns the matching rows within the range, without records written since it was planned. Also returns, for
+        each partition, the first further match beyond the limit: the partition counts as searched up to there.
+        """
         fitting = self._filter.fitting(table)
         for tp, part in self._parts.items():
             elsewhere = _compute.not_equal(fitting.column("partition"), tp.partition)

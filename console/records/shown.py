@@ -1,4 +1,4 @@
-"""Bytes as a page shows them: exact, cut where they are long, with nothing in them that draws by itself."""
+"""Formats bytes for a page: exact, truncated where they are long, and without any effect on the rendering."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ import pyarrow as pa
 
 from quorumlog.console.shared_state import Json, Thing
 
-#: Bytes that are shown in a list, and of a record that is looked at alone.
+#: Maximum number of bytes shown in a list, and for a record that is shown alone.
 IN_A_LIST, ALONE = 300, 256 * 1024
-#: Headers of one record that are shown.
+#: Maximum number of headers shown for one record.
 MOST_HEADERS = 64
-#: JSON is laid out up to this depth; deeper it stays as it is.
+#: JSON is indented up to this depth; deeper documents are shown unchanged.
 _DEEPEST = 64
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s"{}\[\],:]+')
 
 
 class ContentFormat(Enum):
-    """How keys and values are written."""
+    """Display formats of keys and values."""
 
-    AUTO = "auto"  #: JSON laid out, other text as it is, and what is not text in hexadecimal
-    TEXT = "text"  #: as it is, also JSON; bytes that are not UTF-8 as escapes
-    JSON = "json"  #: JSON laid out; what is not JSON as text
+    AUTO = "auto"  # JSON indented, other text unchanged, and binary content in hexadecimal
+    TEXT = "text"  # unchanged, even JSON; bytes that are not UTF-8 as escapes
+    JSON = "json"  # JSON indented; other content as text
     HEX = "hex"
     BASE64 = "base64"
 
 
 @dataclass(slots=True, frozen=True)
 class RowFormat:
-    """How rows are shown on the page.
+    """The format of rows on the page.
 
     Arguments:
         most: bytes that are shown of each key, value and header.
         hide_values: values and headers are not shown.
-        key, value: how keys are written, and how values and headers are.
+        key, value: the formats of keys, and of values and headers.
     """
 
     most: int = IN_A_LIST
@@ -48,7 +48,7 @@ class RowFormat:
     value: ContentFormat = ContentFormat.AUTO
 
     def rows(self, rows: list[dict[str, Any]]) -> list[Json]:
-        """Rows of a consumed table for the page. Offsets are text."""
+        """Formats rows of a consumed table for the page. Offsets are text."""
         return [
             {
                 "partition": row["partition"],
@@ -83,13 +83,13 @@ def _size(row: dict[str, Any]) -> int:
 
 
 def shown(content: bytes | None, most: int, form: ContentFormat = ContentFormat.AUTO) -> Thing:
-    """A key, a value or a header for the page.
+    """Formats a key, a value or a header for the page.
 
     Arguments:
         most: bytes that are shown of it.
 
     Returns:
-        ``kind``: null, json, text or bytes. ``text``, cut if ``cut``. ``size`` of the whole, in bytes.
+        ``kind``: null, json, text or bytes. ``text``, truncated if ``cut``. ``size`` of the whole, in bytes.
     """
     if content is None:
         return {"kind": "null", "text": "", "size": 0, "cut": False}
@@ -105,14 +105,14 @@ def shown(content: bytes | None, most: int, form: ContentFormat = ContentFormat.
 
 
 def _as_bytes(content: bytes, most: int, form: ContentFormat) -> Thing:
-    """Content in hexadecimal or base64, which take three characters for a byte, and four for three."""
+    """Formats content in hexadecimal or base64, which take three characters for a byte, and four for three."""
     some = content[: most * 3 // 4] if form is ContentFormat.BASE64 else content[: most // 3]
     text = base64.b64encode(some).decode() if form is ContentFormat.BASE64 else some.hex(" ")
     return {"kind": "bytes", "text": text, "size": len(content), "cut": len(some) < len(content)}
 
 
 def _text(head: bytes, cut: bool) -> str | None:
-    """The bytes as UTF-8, None if they are something else. A cut may have gone through the last letter."""
+    """Decodes bytes as UTF-8; returns None if they are something else. The last character may be truncated."""
     for missing in range(4 if cut else 1):
         try:
             return head[: len(head) - missing].decode()
@@ -122,14 +122,14 @@ def _text(head: bytes, cut: bool) -> str | None:
 
 
 def visible(text: str) -> str:
-    """Text without what would be drawn as something else: marks that turn its direction, and control characters."""
+    """Escapes characters that would be rendered as something else: bidirectional marks and control characters."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() or letter in "\n\t" else repr(letter)[1:-1] for letter in text)
 
 
 def _laid_out(text: str) -> str | None:
-    """An object or a list in JSON with line breaks, token by token as it was written: a number keeps its digits."""
+    """Indents an object or a list in JSON, token by token as it was written, so that numbers keep their digits."""
     if text.lstrip()[:1] not in ("{", "["):
         return None
     try:
@@ -154,7 +154,7 @@ def _laid_out(text: str) -> str | None:
 
 
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """The rows of a consumed table as dictionaries, timestamps in milliseconds."""
+    """Returns the rows of a consumed table as dictionaries, with timestamps in milliseconds."""
     rows: list[dict[str, Any]] = table.drop_columns(["timestamp"]).to_pylist()
     times = table.column("timestamp").cast(pa.timestamp("ms"), safe=False).cast(pa.int64()).to_pylist()
     for row, at_ms in zip(rows, times, strict=True):

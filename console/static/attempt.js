@@ -2,7 +2,7 @@
 import { html } from "./html.js";
 import { useState } from "./vendor/hooks.js";
 
-/** What is asked for, and how it went. An attempt that failed has `undefined` for its result. */
+/** A request and its outcome. The result of a failed attempt is `undefined`. */
 export function useAttempt() {
   const [state, setState] = useState({ busy: false, error: "", done: "" });
   const attempt = (work, done) => {

@@ -30,7 +30,7 @@ export function ResetOffsets({ group, allowed }) {
   };
   const execute = () => {
     const steps = plan.steps.map(({ topic, partition, target }) => ({ topic, partition, target }));
-    attempt(post("/changes/reset", { group: group.id, steps }), `${group.id} goes on there.`).then((result) => result === undefined || setPlan(null));
+    attempt(post("/changes/reset", { group: group.id, steps }), `${group.id} now continues there.`).then((result) => result === undefined || setPlan(null));
   };
   const moved = plan ? plan.steps.filter((each) => each.committed !== each.target).length : 0;
   return html`<section class="change" aria-labelledby="reset">
@@ -56,15 +56,15 @@ export function ResetOffsets({ group, allowed }) {
       ${plan.members > 0
         ? html`<p class="note">The group has ${plural(plan.members, "member")}, who would not notice: stop them first.</p>`
         : allowed
-          ? html`<button data-action="execute" onClick=${execute} disabled=${state.busy || !moved}>Have it go on there</button>`
+          ? html`<button data-action="execute" onClick=${execute} disabled=${state.busy || !moved}>Apply the reset</button>`
           : html`<p class="note">This console was started without <code>--allow-changes</code>.</p>`}`}
   </section>`;
 }
 
-/** How many records come again, or are left out. @param {bigint} number */
-const signed = (number) => (number === 0n ? "–" : number > 0n ? `${count(String(number))} again` : `${count(String(-number))} passed over`);
+/** The number of records that are read again, or skipped. @param {bigint} number */
+const signed = (number) => (number === 0n ? "–" : number > 0n ? `${count(String(number))} read again` : `${count(String(-number))} skipped`);
 
-/** What is asked for when something is shown first, and anew when it has been changed. @param {string} address */
+/** A request that is sent when something is shown first, and again after a change. @param {string} address */
 export function useAnswer(address) {
   const [found, setFound] = useState({ of: null, answer: null });
   const [turn, setTurn] = useState(0);
@@ -110,7 +110,7 @@ export function Settings({ topic, settings, allowed }) {
 }
 
 /**
- * What is deleted only once its name has been typed.
+ * A deletion that must be confirmed by typing the name.
  * @param {{what: string, name: string, says?: string, remove: (typed: string) => Promise<any>, done: () => void}} props
  */
 export function Delete({ what, name, says, remove, done }) {

@@ -1,4 +1,4 @@
-/** What has happened between two states of the picture, in words. */
+/** Describes the changes between two states of the cluster in words. */
 
 const name = (partition) => `${partition.topic}-${partition.partition}`;
 
@@ -64,15 +64,15 @@ export function happenings(before, after, changed) {
   return news;
 }
 
-/** How long what has happened is counted instead of listed again (ms). */
+/** Time within which a repeated event is counted instead of listed again (ms). */
 const COUNTED_WITHIN_MS = 60_000;
 
 /**
- * The list of what has happened with what is new. What repeats itself within a minute is one line, with a count, so that
- * a node which comes and goes does not fill the list.
+ * Returns the list of events with new ones added. An event that repeats within a minute is one line with a count, so that
+ * a node that restarts repeatedly does not fill the list.
  * @typedef {{at: Date, kind: string, text: string, times: number}} Happening
  * @param {Happening[]} listed the newest first @param {{kind: string, text: string}[]} news @param {Date} at
- * @param {number} most that are kept
+ * @param {number} most maximum number of events
  * @returns {Happening[]}
  */
 export function withNews(listed, news, at, most) {

@@ -1,4 +1,4 @@
-/** Lessons: what to do, how the page sees that it was done, and what it shows. Data, with a check each. */
+/** Lessons as data: the steps, a check that detects each step, and a conclusion. */
 import { html } from "./html.js";
 import { useEffect, useRef, useState } from "./vendor/hooks.js";
 import { withParameters } from "./router.js";
@@ -8,7 +8,7 @@ const condition = (things, node) => things.get("playground").nodes[node];
 const inCondition = (things, wanted) => Object.entries(things.get("playground").nodes).filter(([, is]) => is === wanted).map(([node]) => node);
 const acknowledged = (things) => Number(things.get("playground").acknowledged);
 
-/** Whether nothing has been acknowledged for so long. */
+/** True if no record has been acknowledged for this time. */
 function standsStill(things, memory, seconds) {
   const now = acknowledged(things);
   if (memory.last !== now) Object.assign(memory, { last: now, since: Date.now() });
@@ -28,58 +28,58 @@ export const LESSONS = {
     steps: [
       { say: (memory) => `Node ${memory.leader} leads orders-0: all of its records go there first. Kill it.`,
         until: (things, memory) => condition(things, memory.leader) === "killed" },
-      { say: "The others elect one of them. Nobody tells them to, and there is no third party to ask.",
+      { say: "The other nodes elect one of them, on their own: no third party is involved.",
         until: (things, memory) => ![null, memory.leader].includes(line(things).leader) },
-      { say: "Which of the acknowledged records is gone? Read everything back.",
+      { say: "Is any acknowledged record missing? Read everything back.",
         until: (things, memory) => memory.checks > 0 },
-      { say: (memory) => `Start node ${memory.leader} again. It lacks what was written meanwhile, and copies it.`,
+      { say: (memory) => `Start node ${memory.leader} again. It copies the records that were written while it was down.`,
         until: (things) => line(things).isr.length === line(things).replicas.length && !inCondition(things, "killed").length },
     ],
-    shows: "None is gone. A record is acknowledged only once a majority has it on disk, and any two majorities share a node: whoever is elected has it.",
+    shows: "None is missing. A record is acknowledged only once a majority has it on disk, and any two majorities share a node: every elected leader has it.",
   },
   minority: {
     title: "Two of three are down",
     steps: [
       { say: "Kill two nodes.", until: (things) => inCondition(things, "killed").length >= 2 },
-      { say: "Watch the acknowledged records: they stand still. Wait three seconds.",
+      { say: "Watch the counter of acknowledged records: it stops. Wait three seconds.",
         until: (things, memory) => standsStill(things, memory, 3) },
       { say: "Start one of them. Two of three are a majority.",
         until: (things, memory) => inCondition(things, "killed").length < 2 && acknowledged(things) > memory.last + 20 },
       { say: "Read everything back, and start the other one.",
         until: (things, memory) => memory.checks > 0 && !inCondition(things, "killed").length },
     ],
-    shows: "One node of three acknowledges nothing: the two others might have elected a leader among them, and it would have to take its word back. What was sent meanwhile has waited with the producer.",
+    shows: "One node of three acknowledges nothing: the two others might have elected a leader, so that its acknowledgements could be lost. Records that were sent in the meantime have waited in the producer.",
   },
   paused: {
     title: "Paused is worse than dead",
     steps: [
       { say: (memory) => `Pause node ${memory.leader}, which leads orders-0. It believes that it leads, and does not answer.`,
         until: (things, memory) => condition(things, memory.leader) === "paused" },
-      { say: "The others hear nothing of it, and elect another one in a higher epoch.",
+      { say: "The others receive nothing from it, and elect another leader in a higher epoch.",
         until: (things, memory) => line(things).leader !== memory.leader && line(things).epoch > memory.epoch },
-      { say: (memory) => `Resume node ${memory.leader}. Whatever it has under way is of an old epoch, and refused.`,
+      { say: (memory) => `Resume node ${memory.leader}. Its pending requests are of an old epoch, and are rejected.`,
         until: (things, memory) => condition(things, memory.leader) === "running" },
       { say: "Read everything back.", until: (things, memory) => memory.checks > 0 },
     ],
-    shows: "Two leaders at once cannot both be heard. The epoch in the box is a number that only rises, and followers refuse what comes with a smaller one.",
+    shows: "Two leaders at once cannot both be effective. The epoch in the box is a number that only rises, and followers reject requests with a lower one.",
   },
   cut: {
     title: "Alone on the wrong side",
     needs: (things) => things.get("playground").cuts_links,
     steps: [
-      { say: (memory) => `Cut off node ${memory.leader}, which leads orders-0. It runs on, and nothing gets to it or away from it.`,
+      { say: (memory) => `Cut off node ${memory.leader}, which leads orders-0. It keeps running, but no message reaches it or leaves it.`,
         until: (things, memory) => condition(things, memory.leader) === "cut" },
-      { say: "The others elect another one. The one that is cut off hears from no majority, and ceases to lead by itself.",
+      { say: "The others elect another leader. The isolated one is not in contact with a majority, and resigns automatically.",
         until: (things, memory) => line(things).leader !== null && line(things).leader !== memory.leader && line(things).epoch > memory.epoch },
-      { say: (memory) => `Let node ${memory.leader} rejoin. It throws away what no majority has, and copies what it lacks.`,
+      { say: (memory) => `Let node ${memory.leader} rejoin. It discards records that no majority has, and copies the missing ones.`,
         until: (things) => line(things).isr.length === line(things).replicas.length && !inCondition(things, "cut").length },
       { say: "Read everything back.", until: (things, memory) => memory.checks > 0 },
     ],
-    shows: "Only one side of a cut has a majority, so only one side acknowledges. What the other one had taken alone was never acknowledged: its producers send it again.",
+    shows: "Only one side of a cut has a majority, so only one side acknowledges. Records that the other side received were never acknowledged: their producers send them again.",
   },
 };
 
-/** @param {{things: Map<string, any>, checks: number}} props `checks`: how often all was read back, with nothing missing */
+/** @param {{things: Map<string, any>, checks: number}} props `checks`: how often everything was read back without a missing record */
 export function Lesson({ things, checks, name }) {
   const [done, setDone] = useState(0);
   const memory = useRef(null);

@@ -65,7 +65,7 @@ function App() {
     <${Foot} things=${things} />`;
 }
 
-/** Whether a path may lead to a view: what stands for a number is one. @param {string[]} path */
+/** True if a path may lead to a view: the parts for numbers are numbers. @param {string[]} path */
 function leadsSomewhere([view, name, number, offset, ...more]) {
   if (more.length || !VIEWS.some(([, where]) => where === (view ?? ""))) return false;
   if (view === "topics") return [number, offset].every((each) => each === undefined || /^[0-9]+$/.test(each));
@@ -106,7 +106,7 @@ function Masthead({ things, view, health }) {
   </header>`;
 }
 
-/** What is not current or not known, in a sentence. */
+/** A sentence about outdated or missing information. */
 function Trouble({ things, health }) {
   const trouble = things.get("trouble");
   if (health.notice) return html`<p class="notice" role="alert">${health.notice}</p>`;

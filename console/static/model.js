@@ -29,13 +29,13 @@ const isInternal = (things, partition) => Boolean(things.get(`topic/${partition.
 /** @param {Things} things */
 export const groups = (things) => all(things, "group/").sort((a, b) => byName(a.id, b.id));
 
-/** What is known of a group in detail. @param {Things} things @param {string} id */
+/** The known details of a group. @param {Things} things @param {string} id */
 export const detail = (things, id) => things.get(`detail/${id}`);
 
-/** Whether a node answers: what it has told is current. @param {any} node */
+/** True if a node answers, so that its report is current. @param {any} node */
 export const isHeard = (node) => node?.state === "up" || node?.state === "not ready";
 
-/** Whether a partition has a leader that is not down. A dead leader stays until another one is elected. @param {Things} things @param {any} partition */
+/** True if a partition has a leader that is not down. A dead leader is listed until another one is elected. @param {Things} things @param {any} partition */
 export const isLed = (things, partition) => partition.leader !== null && things.get(`node/${partition.leader}`)?.state !== "down";
 
 /** The end of a partition. Its rate is not known while its leader does not answer. @param {Things} things @param {any} partition */
@@ -47,10 +47,10 @@ export function end(things, partition) {
 /** How full a bar of this lag is: ten thousand fills it, each tenth of it takes a quarter off. @param {string|null} lag */
 export const shareOfLag = (lag) => (lag === null ? 0 : Math.min(1, Math.log10(1 + Number(lag)) / 4));
 
-/** What is known of the move of a partition, if it is being moved. @param {Things} things @param {any} partition */
+/** The known move of a partition, if it is being moved. @param {Things} things @param {any} partition */
 export const move = (things, partition) => things.get(`move/${partition.topic}/${partition.partition}`);
 
-/** How much of a replica that is being added is there, 0 to 1; null if that is not known. */
+/** Copied share of a replica that is being added, 0 to 1; null if that is not known. */
 export function copied(moving, node) {
   const copy = moving.copies?.[node];
   if (!copy) return null;
@@ -110,14 +110,14 @@ export function status(things, stream) {
   const unknown = (text, notice = "") => ({ level: "unknown", notice, items: [{ text, path: [], level: "unknown" }] });
   if (stream.state === "connecting") return unknown("connecting");
   if (stream.state !== "live") {
-    return unknown(`not heard since ${clock(stream.heardAt)}`, `The console does not answer. What is shown was so at ${clock(stream.heardAt)}.
+    return unknown(`no news since ${clock(stream.heardAt)}`, `The console does not answer. The page shows the state at ${clock(stream.heardAt)}.
       If it has ended, start it again and open the address that it prints.`);
   }
   if (!things.has("cluster")) return things.has("trouble") ? unknown("the cluster does not answer", Object.values(things.get("trouble"))[0]) : unknown("asking");
   const list = nodes(things);
   if (list.length && list.some((node) => node.state === "no answer") && !list.some(isHeard)) {
     const silent = Math.min(...list.filter((node) => node.state === "no answer").map((node) => node.silent_s));
-    return unknown(`no answer for ${silent} s`, `No node has answered for ${silent} s. What is shown was so before that.`);
+    return unknown(`no answer for ${silent} s`, `No node has answered for ${silent} s. The page shows the state before that.`);
   }
   const items = [...worries(things), ...unanswered(things)];
   return { level: items[0]?.level ?? "good", notice: "", items };
@@ -138,7 +138,7 @@ function worries(things) {
   return found;
 }
 
-/** What is not known, because a node or a request was not answered. @param {Things} things */
+/** Information that is missing because a node or a request was not answered. @param {Things} things */
 function unanswered(things) {
   const silent = nodes(things).filter((node) => node.state === "no answer");
   const failed = Object.keys(things.get("trouble") ?? {});

@@ -13,7 +13,7 @@ const nodes = (list) => (list.length ? list.join(", ") : "none");
 /** Bytes of all copies of a move. @param {any} moving @param {"size"|"left"} which */
 const bytesOf = (moving, which) => Object.values(moving.copies).reduce((all, copy) => all + Number(copy[which]), 0);
 
-/** What is being moved; nothing where nothing is. @param {{things: Map<string, any>, only?: any, allowed: boolean}} props */
+/** The moves under way; renders nothing without any. @param {{things: Map<string, any>, only?: any, allowed: boolean}} props */
 export function Moves({ things, only, allowed }) {
   const rows = all(things, "move/").filter((each) => !only || (each.topic === only.topic && each.partition === only.partition));
   if (!rows.length) return null;
@@ -60,7 +60,7 @@ export function MovePartition({ partition, allowed }) {
       <button type="submit" disabled=${state.busy}>Show what it would do</button>
     </form>
     <${Outcome} state=${state} />
-    ${plan && html`<p class="planned">Copied to: ${nodes(plan.adding)}. Deleted on: ${nodes(plan.removing)}. Producers and consumers go on meanwhile.</p>
+    ${plan && html`<p class="planned">Copied to: ${nodes(plan.adding)}. Deleted on: ${nodes(plan.removing)}. Producers and consumers keep running.</p>
       ${allowed
         ? html`<button data-action="move" onClick=${go} disabled=${state.busy}>Move it</button>`
         : html`<p class="note">This console was started without <code>--allow-changes</code>.</p>`}`}

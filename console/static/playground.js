@@ -1,4 +1,4 @@
-/** A cluster to play with: what is done to its nodes, how much is sent, and whether all of it is there. */
+/** The playground: controls of its nodes, the rate of records, and the check that all of them exist. */
 import { html } from "./html.js";
 import { useState } from "./vendor/hooks.js";
 import { post } from "./ask.js";
@@ -51,7 +51,7 @@ export function Playground({ things }) {
   };
   return html`<section class="playground" aria-labelledby="playground">
     <header><h2 id="playground">Playground</h2>
-      <p>Kill a node, pause it, or cut it off. What was acknowledged stays.</p></header>
+      <p>Kill a node, pause it, or cut it off. Acknowledged records are kept.</p></header>
     <div class="controls">
       <label>Records per second
         <select value=${playground.per_second} onChange=${(event) => attempt(post(`/playground/pace/${event.target.value}`))}>
@@ -62,12 +62,12 @@ export function Playground({ things }) {
       <p role="status" class="verdict">
         ${found && (found.missing
           ? html`<span class="alarm">${plural(found.missing, "acknowledged record")} of ${count(found.compared)} missing</span>`
-          : html`<span class="state good">all ${count(found.compared)} acknowledged records are there</span>`)}
-        ${found && found.removed > 0 && html` <small>${count(found.removed)} more were older than their topic keeps them</small>`}
+          : html`<span class="state good">all ${count(found.compared)} acknowledged records found</span>`)}
+        ${found && found.removed > 0 && html` <small>${count(found.removed)} more were removed by retention</small>`}
         ${trouble && html`<span class="alarm">${trouble}</span>`}
       </p>
     </div>
-    ${playground.kafka && html`<p class="kafka">Kafka's own clients: <code>bootstrap.servers=${playground.kafka}</code></p>`}
+    ${playground.kafka && html`<p class="kafka">Kafka clients: <code>bootstrap.servers=${playground.kafka}</code></p>`}
     <nav aria-label="Lessons"><span>Lessons</span>${Object.entries(LESSONS).filter(([, { needs }]) => !needs || needs(things)).map(([name, { title }]) => html`<a key=${name} href=${withParameters({ lesson: name })}
       aria-current=${name === lesson ? "true" : null}>${title}</a>`)}</nav>
     ${lesson && html`<${Lesson} things=${things} checks=${checks} name=${lesson} />`}

@@ -8,7 +8,7 @@ import { go, to, useAddress, withParameters } from "./router.js";
 const MOST_ROWS = 500;
 /** Rows of the newest: of each partition as many are read, so that these are the newest of all. */
 const NEWEST = 50;
-/** How far back a search looks, by its name in the address. */
+/** Ranges of a search, by their names in the address. */
 const REACH = {
   newest: ["Newest", `last=${NEWEST}&limit=500`],
   recent: ["Last 10,000 of each partition", "last=10000&limit=200"],
@@ -32,7 +32,7 @@ async function readLines(address, signal, take) {
   }
 }
 
-/** What an address answers, gathered; anew for each address, and ended when it is not shown any more. */
+/** The gathered response of an address; requested again for each address, and aborted when it is no longer shown. */
 function useLines(address, gather, nothing) {
   const [{ of, state }, keep] = useState({ of: null, state: nothing });
   const setState = (state) => keep({ of: address, state });
@@ -176,7 +176,7 @@ const newestFirst = (rows) =>
 /** What was searched, and what was not. */
 function Result({ state, following, newest }) {
   if (following) {
-    return html`<p class="note" role="status" data-result="follow">${state.busy ? "Following" : "Not following any more"}:
+    return html`<p class="note" role="status" data-result="follow">${state.busy ? "Following" : "No longer following"}:
       ${" "}${plural(state.seen, "record")} came, ${count(state.leftOut)} left out.</p>`;
   }
   const searched = state.partitions.reduce((all, each) => all + BigInt(each.at) - BigInt(each.start), 0n);
@@ -193,14 +193,14 @@ function Result({ state, following, newest }) {
     ${cut}${plural(found, "row")} in ${count(String(searched))} offsets, ${bytes(String(read))}, ${seconds} s.
     ${missing.length > 0 && html` <strong>Not searched</strong>, because ${because}: ${missing.map((each) =>
       `partition ${each.partition} from ${count(each.at)} to ${count(each.end)}`).join("; ")}.`}
-    ${away.length > 0 && html` <strong class="alarm">Not searched</strong>, because nobody leads them or answers for them: partitions ${away.join(", ")}.`}
+    ${away.length > 0 && html` <strong class="alarm">Not searched</strong>, because they have no leader or it does not answer: partitions ${away.join(", ")}.`}
     ${leftOut.length > 0 && html` A producer puts this key into partition ${state.partitions[0]?.partition ?? "–"} and no other:
       ${" "}<a href=${withParameters({ everywhere: "1" })}>search the other ${leftOut.length} too</a>.`}
   </p>`;
 }
 
 function Rows({ topic, rows, columns }) {
-  // Without a choice, a column in which nothing stands takes no room.
+  // Without a choice, an empty column is not shown.
   const shown = columns.map((name) => COLUMNS[name]).filter(({ isEmpty }) => columns !== USUAL || !isEmpty || !rows.every(isEmpty));
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Records"><table class="rows">
     <thead><tr><th scope="col">Record</th>${shown.map(({ label, kind }) => html`<th key=${label} scope="col" class=${kind === "number" ? "number" : ""}>${label}</th>`)}</tr></thead>
@@ -238,7 +238,7 @@ export function Record({ topic, partition, offset }) {
   const row = state.rows[0];
   if (state.error) return html`<p class="trouble" role="alert">${state.error}</p>`;
   if (!row) return html`<p class="nothing" role="status">${state.end ? `There is no record at offset ${count(offset)} or after it.` : "Reading …"}</p>`;
-  return html`${row.offset !== offset && html`<p class="note" role="status">There is no record at offset ${count(offset)} any more. This is the next one, ${count(row.offset)}.</p>`}
+  return html`${row.offset !== offset && html`<p class="note" role="status">The record at offset ${count(offset)} no longer exists. This is the next one, ${count(row.offset)}.</p>`}
     <dl class="facts">
       <dt>Offset</dt><dd>${count(row.offset)}</dd>
       <dt>Time</dt><dd>${moment(row.timestamp_ms)}${row.timestamp_ms !== null && " UTC"}</dd>

@@ -1,7 +1,7 @@
 /** All state of the page is in its address: what is shown, sorted, filtered. A link to it shows the same. */
 import { useEffect, useState } from "./vendor/hooks.js";
 
-/** A part of a path. What somebody has typed may be no text. @param {string} part */
+/** A part of a path. An address may be malformed. @param {string} part */
 function decoded(part) {
   try {
     return decodeURIComponent(part);
@@ -10,7 +10,7 @@ function decoded(part) {
   }
 }
 
-/** What is at an address. @returns {{path: string[], query: URLSearchParams}} */
+/** Parses the current address. @returns {{path: string[], query: URLSearchParams}} */
 function here() {
   const path = location.pathname.split("/").filter(Boolean).map(decoded);
   return { path, query: new URLSearchParams(location.search) };
@@ -42,7 +42,7 @@ export function to(...parts) {
   return `/${parts.map((part) => encodeURIComponent(part)).join("/")}${theme ? `?theme=${theme}` : ""}`;
 }
 
-/** Links of the page lead there without loading it anew. */
+/** Follows links within the page without reloading it. */
 export function followLinks() {
   addEventListener("popstate", tell);
   addEventListener("click", (event) => {
@@ -56,7 +56,7 @@ export function followLinks() {
   });
 }
 
-/** The present address; whoever uses it is drawn anew when it changes. */
+/** The current address; components that use it are rendered again when it changes. */
 export function useAddress() {
   const [address, setAddress] = useState(here);
   useEffect(() => {

@@ -1,8 +1,8 @@
-/** The picture as the console tells it: one stream of events, closed while nobody looks. */
+/** The shared state from the console: one stream of events, closed while the page is hidden. */
 import { happenings, withNews } from "./happenings.js";
 import { isHeard } from "./model.js";
 
-/** How many seconds of rates are drawn, and how many happenings are kept. */
+/** Seconds of rates that are drawn, and maximum number of events that are kept. */
 export const SECONDS = 48;
 const MOST_HAPPENINGS = 60;
 
@@ -45,7 +45,7 @@ class Store {
     this.source.onerror = () => {
       this.state = "lost";
       this.tell();
-      // A browser gives up for good on an answer that is no stream, such as that of a console that has begun anew.
+      // A browser gives up permanently on a response that is not a stream, such as that of a restarted console.
       if (this.source?.readyState === EventSource.CLOSED) this.retry = setTimeout(() => this.reopen(), 1500);
     };
   }
@@ -79,7 +79,7 @@ class Store {
     if (this.state === "live") this.tell();
   }
 
-  /** Whether nothing is known to be written now to a partition: its leader does not answer. @param {string} key of its end */
+  /** True if a partition's rate is unknown, because its leader does not answer. @param {string} key of its end */
   isQuiet(key) {
     const leader = this.things.get(key.replace("end/", "partition/"))?.leader;
     return !isHeard(this.things.get(`node/${leader}`));

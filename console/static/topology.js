@@ -148,7 +148,7 @@ function Picture({ things, topics: drawn, lines, width }) {
   ${at.leftOut > 0 && html`<p class="note">${plural(at.leftOut, "more group")} on <a href=${to("groups")}>Groups</a>.</p>`}`;
 }
 
-/** What is written to all that is drawn. */
+/** The total rate of all that is drawn. */
 function Writers({ things, at }) {
   const rate = sum(at.rows.map(({ partition }) => end(things, partition)?.rate));
   return html`<g><text class="name" x="14" y=${TOP + 23}>producers</text>
@@ -246,7 +246,7 @@ function Line({ things, at, row: { partition, hue, y } }) {
 /** An offset in the space that there is. @param {string} offset */
 const whereItEnds = (offset) => (offset.length > 9 ? short(offset) : count(offset));
 
-/** What a replica's box says while its partition is moved: how much of it is there, or that it goes. */
+/** Text of a replica's box while its partition is moved: its copied share, or that it is removed. */
 function inMove(moving, node) {
   if (moving.removing.includes(node)) return "leaves";
   if (!moving.adding.includes(node)) return "";
@@ -265,7 +265,7 @@ export function Spark({ rates, x, y, width = 72, height = 20 }) {
   </g>`;
 }
 
-/** How far a group is in a partition, and who of it reads it. */
+/** A group's progress in a partition, and the member that reads it. */
 function Position({ group, partition, x, y, width: whole }) {
   const row = group.rows.find((each) => each.topic === partition.topic && each.partition === partition.partition);
   if (!row) return null;
@@ -274,7 +274,7 @@ function Position({ group, partition, x, y, width: whole }) {
   return html`<g class="position ${owner ? "" : "unowned"}">
     <rect class="track" x=${x + 4} y=${y + 8} width=${width} height="3" rx="1.5" />
     <rect class="lag" x=${x + 4} y=${y + 8} width=${width * shareOfLag(row.lag)} height="3" rx="1.5" />
-    <text x=${x + 4} y=${y + 2}>${owner ? cut(owner.client || owner.id, Math.floor((width - 6.6 * lag.length) / 6.6)) : "nobody"}</text>
+    <text x=${x + 4} y=${y + 2}>${owner ? cut(owner.client || owner.id, Math.floor((width - 6.6 * lag.length) / 6.6)) : "none"}</text>
     <text class="quiet" x=${x + 4 + width} y=${y + 2} text-anchor="end">${lag}</text>
   </g>`;
 }

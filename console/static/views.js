@@ -1,4 +1,4 @@
-/** Everything as tables, and each thing by itself. */
+/** Views: all items as tables, and details of each. */
 import { html } from "./html.js";
 import { bytes, count, duration, perSecond, plural } from "./format.js";
 import { behind, detail, end, groups, isLed, move, nodes, partitions, shareOfLag, sizes, topics } from "./model.js";
@@ -13,7 +13,7 @@ import { PartitionTable, Spark } from "./topology.js";
 
 const state = (text, level) => html`<span class="state ${level}">${text}</span>`;
 
-/** Whether this console may change anything. */
+/** True if this console may change the cluster. */
 const mayChange = (things) => Boolean(things.get("options")?.changes);
 
 /** @typedef {{things: Map<string, any>}} Props */
@@ -69,7 +69,7 @@ export function Topics({ things }) {
     ${mayChange(things) && html`<${NewTopic} />`}`;
 }
 
-/** Whether a topic is shown: the cluster's own only if the address says so. With it, what switches that. @param {Map<string, any>} things */
+/** Returns if a topic is shown, internal ones only if the address requests them, and the control that switches that. @param {Map<string, any>} things */
 function useInternal(things) {
   const all = useAddress().query.get("internal") === "1", own = topics(things).filter((topic) => topic.internal).length;
   const toggle = own > 0 && html`<p class="note"><a href=${withParameters({ internal: all ? null : "1" })}>${all ? "Hide" : "Show"} ${plural(own, "internal topic")}</a></p>`;
@@ -186,7 +186,7 @@ function Readers({ things, reads }) {
     { key: "group", label: "Group", value: (row) => row.group.id, cell: (row) => html`<a href=${to("groups", row.group.id)}>${row.group.id}</a>` },
     { key: "partition", label: "Partition", value: (row) => row.partition, number: true },
     ...position,
-    { key: "reader", label: "Read by", value: (row) => row.group.members[row.owner]?.client ?? "nobody" },
+    { key: "reader", label: "Read by", value: (row) => row.group.members[row.owner]?.client ?? "none" },
   ];
   return html`<${Table} plain caption="Read by" columns=${columns} rows=${rows} id=${(row) => `${row.group.id}/${row.partition}`} nothing="No group that is shown reads it." />`;
 }
@@ -236,7 +236,7 @@ export function Group({ things, name }) {
     { key: "partition", label: "Partition", value: (row) => `${row.topic}-${row.partition}`,
       cell: (row) => html`<a href=${to("topics", row.topic, row.partition)}>${row.topic}-${row.partition}</a>` },
     ...position,
-    { key: "reader", label: "Read by", value: (row) => group.members[row.owner]?.client ?? "nobody" },
+    { key: "reader", label: "Read by", value: (row) => group.members[row.owner]?.client ?? "none" },
   ];
   return html`<${Heading} trail=${[["Groups", to("groups")]]} title=${name} />
     <dl class="facts">
@@ -260,8 +260,8 @@ export function Quorum({ things }) {
   const columns = [
     { key: "node", label: "Node", value: (each) => each.id },
     { key: "role", label: "Role", value: (each) => each.id === quorum.leader ? "leader" : each.votes ? "votes" : "observes" },
-    { key: "heard", label: "Heard from", value: (each) => (each.heard || each.id === quorum.leader ? "just now" : "not lately"),
-      cell: (each) => (each.heard || each.id === quorum.leader ? state("just now", "good") : state("not lately", "warn")) },
+    { key: "heard", label: "Heard from", value: (each) => (each.heard || each.id === quorum.leader ? "just now" : "not recently"),
+      cell: (each) => (each.heard || each.id === quorum.leader ? state("just now", "good") : state("not recently", "warn")) },
     { key: "end", label: "Log end", value: (each) => whole(each.end), cell: (each) => count(each.end), number: true },
     { key: "behind", label: "Behind by", value: (each) => (each.end === null ? null : last - whole(each.end)),
       cell: (each) => (each.end === null ? "–" : count(String(last - whole(each.end)))), number: true },

@@ -1,4 +1,4 @@
-/** The way of one record: when it was where, as bars on one time line, and in numbers. */
+/** The path of one record: its stages as bars on one time line, and in numbers. */
 import { html } from "./html.js";
 import { count } from "./format.js";
 
@@ -8,7 +8,7 @@ const MARKS = [25, 50, 75];
 /** @param {number} us microseconds */
 const ms = (us) => (us / 1000).toFixed(2);
 
-/** Who a stage is of, for its colour. @param {string} who */
+/** The kind of process of a stage, for its colour. @param {string} who */
 const kind = (who) => (who === "producer" ? "producer" : who.endsWith("leader") ? "leader" : "follower");
 
 /** @param {{stage: any, whole: number}} props */
@@ -31,15 +31,15 @@ const Scale = ({ whole }) => html`<svg class="scale" width="100%" height="16" ar
   ${MARKS.map((place) => html`<text key=${place} x="${place}%" y="12" text-anchor="middle">${ms((whole * place) / 100)}</text>`)}
   <text x="100%" y="12" text-anchor="end">${ms(whole)} ms</text></svg>`;
 
-/** @param {{told: any}} props what `/changes/records` said of a record that was to be explained */
+/** @param {{told: any}} props the explanation of a record from `/changes/records` */
 export function Way({ told }) {
   const { stages, rule, untraced, answered_us: whole, on_the_way_us: way, attempts } = told;
   const took = (stage) => stage.end_us === null ? html`<span class="none">not by then</span>` : ms(stage.end_us - stage.begin_us);
-  return html`<section class="way" aria-label="The way of the record">
-    <p class="rule">Acknowledged after <strong>${ms(whole)} ms</strong>. The answer waited for ${rule}.</p>
+  return html`<section class="way" aria-label="Path of the record">
+    <p class="rule">Acknowledged after <strong>${ms(whole)} ms</strong>. The acknowledgement waited for ${rule}.</p>
     ${attempts > 1 && html`<p class="note">It was sent ${count(attempts)} times; this is the last.</p>`}
-    ${untraced && html`<p class="note">The leader's part is not known: ${untraced}.</p>`}
-    <div class="scroll" tabindex="0" role="region" aria-label="Its way"><table>
+    ${untraced && html`<p class="note">The times of the leader are unknown: ${untraced}.</p>`}
+    <div class="scroll" tabindex="0" role="region" aria-label="Stages of the record"><table>
       <thead><tr><th scope="col">Where</th><th scope="col">What</th>
         <th scope="col" class="line"><span class="unseen">From 0 to ${ms(whole)} ms</span><${Scale} whole=${whole} /></th>
         <th scope="col" class="number">From, ms</th><th scope="col" class="number">Took, ms</th><th scope="col" class="number">Its disk, ms</th></tr></thead>
@@ -50,7 +50,7 @@ export function Way({ told }) {
         <td class="number">${ms(stage.begin_us)}</td><td class="number">${took(stage)}</td>
         <td class="number">${stage.sync_us === null ? "–" : ms(stage.sync_us)}</td></tr>`)}</tbody>
     </table></div>
-    ${way !== null && html`<p class="note">Request and answer were on their way for ${ms(way)} ms together. How that divides is not known:
-      clocks of two machines are not compared. The bars of the nodes are laid into the middle. The dark part of a bar is the time of its disk, by its own clock.</p>`}
+    ${way !== null && html`<p class="note">Request and response spent ${ms(way)} ms on the network together. Their shares are unknown:
+      clocks of two machines are not compared. The bars of the nodes are centred. The dark part of a bar is the time of its disk, by its own clock.</p>`}
   </section>`;
 }

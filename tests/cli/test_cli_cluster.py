@@ -136,7 +136,7 @@ def test_a_node_that_returns_empty_is_named_and_the_others_go_on(data_dir: Path,
 
     assert again.returncode == 1
     assert again.stderr.startswith("quorumlog: all other nodes serve, but node 3 returned with an empty data directory")
-    assert "type quorumlog nodes replace 3 --with 3" in again.stderr
+    assert "run quorumlog nodes replace 3 --with 3" in again.stderr
     deadline = time.monotonic() + TIMEOUT_S
     replace = ("nodes", "replace", "3", "--with", "3")
     while (replaced := quorumlog(*replace, servers=up["bootstrap_servers"])).returncode:
@@ -159,7 +159,7 @@ def test_a_cluster_in_the_foreground_goes_on_without_a_node_whose_disk_is_lost(d
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as again:
         assert again.stdout is not None
         assert again.stderr is not None
-        assert "type quorumlog nodes replace 2 --with 2" in again.stderr.readline()
+        assert "run quorumlog nodes replace 2 --with 2" in again.stderr.readline()
         for line in again.stdout:
             if line.startswith("Ctrl-C"):
                 break

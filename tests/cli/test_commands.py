@@ -174,7 +174,7 @@ def test_records_go_to_a_file(run: Run, tmp_path: Path) -> None:
 def test_too_few_records_in_time_are_a_failure(run: Run) -> None:
     printed(run("topics", "create", "quiet"))
     done = run("consume", "quiet", "--from-beginning", "--max-records", "2", "--timeout", "0.5")
-    assert "0 records of 2 came before 0.5 s of silence" in complaint(done)
+    assert "0 records of 2 received before the timeout of 0.5 s" in complaint(done)
     assert printed(run("consume", "quiet", "--from-beginning", "--timeout", "0.2")) == ""
 
 

@@ -32,7 +32,7 @@ def test_durations(text: str, ms: int) -> None:
     "text", ["", "P", "PT", "5", "-1h", "1h 30m", "P1M", "P1Y", "30m1h", "PT1D", "1e3s", "٣h", "h"]
 )
 def test_what_is_no_duration(text: str) -> None:
-    with pytest.raises(CommandError, match="is no duration"):
+    with pytest.raises(CommandError, match="is not a duration"):
         parse_duration_ms(text, "--by-duration")
 
 
@@ -70,7 +70,7 @@ def test_a_time_leads_to_the_first_record_as_late_or_to_the_end() -> None:
 
 def test_where_nothing_is_committed_there_is_nothing_to_shift() -> None:
     for wish in (Wish(shift_by=1), Wish(to_current=True)):
-        with pytest.raises(CommandError, match="nothing is committed of orders-0"):
+        with pytest.raises(CommandError, match="no offset is committed for orders-0"):
             target(wish).offset(PLACE._replace(committed=None))
 
 

@@ -202,7 +202,7 @@ async def test_an_active_group_keeps_its_offsets_and_stays(refuse: Run, script: 
     script.groups["busy"].subscribed = True
     assert "group_subscribed_to_topic" in await refuse("delete-offsets", "busy", "--topic", "t")
     script.groups["busy"].members = [member("a", [0], [0], instance_id="i", present=False)]
-    assert "waits for its static members i to come back" in await refuse("delete", "busy", "--yes")
+    assert "waits for its static members i to return" in await refuse("delete", "busy", "--yes")
     assert script.groups["busy"].offsets[0].offset == 40
     assert script.count("CommitOffsets") == script.count("DeleteGroups") == 0
 

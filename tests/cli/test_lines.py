@@ -233,15 +233,15 @@ def test_odd_numbers_are_refused(arguments: tuple[str, ...], number: str, capsys
     with pytest.raises(SystemExit) as ended:
         main([*arguments, number])
     assert ended.value.code == boundary.WRONG_USAGE
-    assert f"{number!r} is not an integer: write digits alone" in capsys.readouterr().err
+    assert f"{number!r} is not an integer: use digits only" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("topics", "create", "x", "--partitions", "three"), "'three' is not an integer: write digits alone"),
-        (("topics", "create", "x", "--partitions", "1.5"), "'1.5' is not an integer: write digits alone"),
-        (("topics", "create", "x", "--partitions", "9" * 5_000), "is not an integer: write digits alone"),
+        (("topics", "create", "x", "--partitions", "three"), "'three' is not an integer: use digits only"),
+        (("topics", "create", "x", "--partitions", "1.5"), "'1.5' is not an integer: use digits only"),
+        (("topics", "create", "x", "--partitions", "9" * 5_000), "is not an integer: use digits only"),
         (("cluster", "up", "--nodes", "0"), "'0' is too small; give 1 or more"),
         (("cluster", "up", "--nodes", "65"), "'65' is too large; give 64 or less"),
         (("chaos", "run", "x", "--duration", "long"), "'long' is not a number"),

@@ -126,7 +126,7 @@ def test_without_a_controller_what_is_shown_is_said_to_be_old() -> None:
         until(lambda: "no controller is active" in described("cluster", "describe"), "node 1 knows that it is alone")
         for command in (("cluster", "describe", "-o", "json"), ("topics", "describe")):
             said = described(*command)
-            assert said.startswith("quorumlog: warning: no controller is active, so this is what was known last, ")
+            assert said.startswith("quorumlog: warning: no controller is active, so this is the last known state, ")
             assert len(said.splitlines()) == 1
         # Who joins a group now waits, and is told for what.
         with running(three, "consume", "orders", "--group", "billing") as consume:

@@ -37,12 +37,12 @@ def test_what_holds_a_move_up_is_named() -> None:
     )
     assert "although all of its nodes 1,2,3 are up" in waited_for(led_by_none)
     assert "orders-0 waits for node 4, which is down" in waited_for(down=(4,))
-    assert "orders-0 waits for its turn" in waited_for(move=None)
+    assert "orders-0 is waiting for its turn" in waited_for(move=None)
     copy = ReplicaCopy("orders", 0, 4, 9_000_000, 2_300_000)
     assert "waits for 2.3 MB to be copied to node 4" in waited_for(copies=(copy,))
     slow = MOVE._replace(throttle_bytes_per_second=1_000)
     assert "to be copied to node 4, at 1.0 kB/s" in waited_for(move=slow, copies=(copy,))
-    assert "waits for node 4 to begin with its copy, or to be in sync" in waited_for()
+    assert "waits for node 4 to start its copy, or to be in sync" in waited_for()
     assert "waits for its leader, node 1, to change its voters" in waited_for(move=MOVE._replace(adding_replicas=()))
 
 

@@ -50,7 +50,7 @@ def test_a_time_without_a_zone_is_utc_wherever_the_machine_is(machine: str, text
 
 @pytest.mark.parametrize("text", ["yesterday", "1969-12-31", "-1", "9223372036854775808", ""])
 def test_what_is_no_time_is_one_line(text: str) -> None:
-    with pytest.raises(CommandError, match=r"--from-time '.*' is no time: give milliseconds since 1970"):
+    with pytest.raises(CommandError, match=r"--from-time '.*' is not a time: give milliseconds since 1970"):
         parse_time_ms(text, "--from-time")
 
 

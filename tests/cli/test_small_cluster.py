@@ -30,7 +30,7 @@ def test_a_topic_has_as_many_replicas_as_the_cluster_can_carry_and_says_how_many
     assert (created.returncode, created.stderr) == (0, "")
     assert created.stdout == (
         "Created topic few: 1 partition, replication factor 1, since the cluster has 1 node:"
-        " no loss of a disk is survived.\n"
+        " it does not survive the loss of a disk.\n"
     )
     with Admin(bootstrap_servers=one_node.bootstrap_servers) as admin:
         admin.create_topics([NewTopic("alone")])

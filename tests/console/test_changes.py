@@ -41,7 +41,7 @@ CHANGES = ("/changes/reset", "/changes/configs/orders", "/changes/records/orders
         (ResetWish(ResetTo.OFFSET, 2**62), 50, 90, f"{2**62} lies beyond the end"),
         (ResetWish(ResetTo.SHIFT, -20), 50, 30, ""),
         (ResetWish(ResetTo.SHIFT, -60), 50, 10, "-10 lies before the start"),
-        (ResetWish(ResetTo.SHIFT, 5), None, 10, "nothing is committed: taking the start"),
+        (ResetWish(ResetTo.SHIFT, 5), None, 10, "no offset is committed: using the start"),
         (ResetWish(ResetTo.TIME, 1), 50, 33, ""),
     ],
 )
@@ -211,8 +211,8 @@ def test_an_operator_resets_a_group_sets_a_setting_and_sends_a_record(servers: s
         page.get_by_role("button", name="Show what it would do").click(timeout=PATIENCE_MS)
         plan = page.get_by_role("region", name="What it would do")
         expect(plan.locator("[data-row='orders-1']")).to_contain_text("again", timeout=PATIENCE_MS)
-        page.get_by_role("button", name="Have it go on there").click()
-        expect(page.locator(".outcome")).to_contain_text("billing goes on there", timeout=PATIENCE_MS)
+        page.get_by_role("button", name="Apply the reset").click()
+        expect(page.locator(".outcome")).to_contain_text("billing now continues there", timeout=PATIENCE_MS)
         row = page.get_by_role("region", name="Partitions").locator("[data-row='orders-1'] td").first
         expect(row).to_have_text("0", timeout=PATIENCE_MS)
         page = look.at("/topics/orders")
@@ -243,7 +243,7 @@ def test_an_operator_resets_a_group_sets_a_setting_and_sends_a_record(servers: s
         expect(page.locator(".send .outcome")).to_contain_text("Acknowledged: partition", timeout=PATIENCE_MS)
         page.get_by_label("Partition", exact=True).fill("0")
         page.get_by_role("button", name="Send and explain").click()
-        way = page.get_by_role("region", name="Its way")
+        way = page.get_by_role("region", name="Stages of the record")
         expect(way.locator("tbody tr").first).to_contain_text("producer", timeout=PATIENCE_MS)
         expect(way.locator("tbody tr", has_text="the last that was needed")).to_have_count(1)
         expect(way.locator("tbody tr", has_text="follower")).to_have_count(2)

@@ -72,7 +72,9 @@ def test_no_node_answers_is_grey(look: Look, console: ScriptedPage) -> None:
     console.show("trouble", {"trouble": {"metadata": "no answer within 3 s", "quorum": "no answer within 3 s"}})
     console.show("node/", nodes(("down", None), ("no answer", 9), ("no answer", 7)))
     expect(look.page.locator(".health")).to_have_text("no answer for 7 s")
-    expect(look.page.locator(".notice")).to_have_text("No node has answered for 7 s. What is shown was so before that.")
+    expect(look.page.locator(".notice")).to_have_text(
+        "No node has answered for 7 s. The page shows the state before that."
+    )
     assert levels(look) == {"unknown", "notice"}
 
 

@@ -251,7 +251,7 @@ def test_a_node_is_killed_from_the_page_and_everything_acknowledged_is_there() -
         expect(page.locator("[data-node='1']")).to_have_attribute("data-state", "down", timeout=PATIENCE_MS)
         expect(page.locator("[data-leader='1']")).to_have_count(0, timeout=PATIENCE_MS)
         page.get_by_role("button", name="Read everything back").click()
-        expect(page.locator(".verdict")).to_contain_text("are there", timeout=PATIENCE_MS)
+        expect(page.locator(".verdict")).to_contain_text("acknowledged records found", timeout=PATIENCE_MS)
         PICTURES.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=PICTURES / "playground.png", full_page=True)
         page.get_by_role("button", name="Start node 1").click()
@@ -293,7 +293,7 @@ def test_lessons_are_passed_by_doing_what_they_say() -> None:
         done(3)
         act("Start", leader)
         done(4)
-        expect(page.locator(".shows")).to_contain_text("None is gone")
+        expect(page.locator(".shows")).to_contain_text("None is missing")
         expect(page.locator(".health")).to_have_text("all well", timeout=PATIENCE_MS)
 
         page.get_by_role("link", name="Two of three are down").click()

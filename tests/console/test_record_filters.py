@@ -96,7 +96,7 @@ def test_what_is_no_filter_is_refused_with_an_example(text: str) -> None:
 
 
 def test_a_filter_that_breaks_off_says_so() -> None:
-    with pytest.raises(FilterError, match="a condition is expected after 'and'"):
+    with pytest.raises(FilterError, match="expected a condition after 'and'"):
         parse_filter("key = anna and")
 
 

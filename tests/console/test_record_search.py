@@ -205,7 +205,7 @@ def test_records_are_browsed_found_and_linked_to(servers: str) -> None:
         expect(page.locator("[data-record]")).to_have_count(1, timeout=PATIENCE_MS)
         page.get_by_role("searchbox", name="Filter of records").fill("nonsense")
         page.get_by_role("button", name="Search").click()
-        expect(page.locator(".records [role=alert]")).to_contain_text("no condition begins at", timeout=PATIENCE_MS)
+        expect(page.locator(".records [role=alert]")).to_contain_text("no condition starts at", timeout=PATIENCE_MS)
         look.at("/topics/odd")
         expect(page.locator("[data-record='0/0'] .content").first).to_have_text(
             "<script>alert(1)</script>\\u202e", timeout=PATIENCE_MS
@@ -215,7 +215,7 @@ def test_records_are_browsed_found_and_linked_to(servers: str) -> None:
         expect(page.locator("[data-result=follow]")).to_contain_text("Following", timeout=PATIENCE_MS)
         stopped_s = time.monotonic()
         page.get_by_role("button", name="Stop").click()
-        expect(page.locator("[data-result=follow]")).to_contain_text("Not following any more", timeout=PATIENCE_MS)
+        expect(page.locator("[data-result=follow]")).to_contain_text("No longer following", timeout=PATIENCE_MS)
         print(f"stopped in {time.monotonic() - stopped_s:.2f} s")
         assert time.monotonic() - stopped_s < 5
         page.get_by_role("link", name="From the beginning").click()
@@ -235,7 +235,7 @@ def test_an_address_that_somebody_has_typed_leads_to_a_page(servers: str) -> Non
             ("/topics/orders/0/abc", "There is nothing at this address"),
             ("/topics/%E0%A4%A", "There is no topic %E0%A4%A"),
             ("/?topic=nothing", "There is no topic nothing"),
-            ("/topics/orders/0/99999999999999999999", "offset is '99999999999999999999': it is a whole number"),
+            ("/topics/orders/0/99999999999999999999", "offset is '99999999999999999999': expected a whole number"),
             ("/topics/orders/0/9223372036854775807", "There is no record at offset 9,223,372,036,854,775,807"),
         ):
             expect(look.at(address).locator("main")).to_contain_text(said, timeout=PATIENCE_MS)
