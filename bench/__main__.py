@@ -5,18 +5,18 @@ Other commands measure other things:
 - ``raft-groups`` and ``rounds``: many idle partitions, and the consensus core;
 - ``lookups``: offsets by time;
 - ``steady-state``: a full log that is trimmed while it is written;
-- ``compaction``: its passes, and what producers notice of them;
-- ``drain``: a node with many partitions is drained, and what producers notice of it;
-- ``lost-disk``: a node's data is deleted and made anew, and what producers notice of it;
+- ``compaction``: its passes, and their effect on producers;
+- ``drain``: draining a node with many partitions, and its effect on producers;
+- ``lost-disk``: loss and recovery of a node's data, and its effect on producers;
 - ``compare``: this checkout beside earlier commits, the compiled modules, the bare path;
-- ``tuning``: what a client's settings gain over its defaults;
-- ``--tls``: TLS beside plaintext, and rules of who may do what beside none;
+- ``tuning``: gains of client settings over the defaults;
+- ``--tls``: TLS beside plaintext, and ACLs beside none;
 - ``rebalance``, ``coordinator-failover`` and ``consumer-heartbeats``: consumer groups;
-- ``scrape``: what it costs nodes to be asked for their metrics;
-- ``console``: what an open page of the web console costs, and how soon it shows what happens;
+- ``scrape``: costs of metrics requests;
+- ``console``: costs of an open page of the web console, and its delay;
 - ``spark``: the data source of Spark;
 - ``peers``: other log stores, Apache Kafka first, beside ours;
-- ``kafka-port``: the port for Kafka's clients beside the SDK.
+- ``kafka-port``: the port for Kafka clients beside the SDK.
 """
 
 from __future__ import annotations
@@ -123,9 +123,9 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="less data and fewer repetitions: about a minute")
-    parser.add_argument("--repetitions", type=int, help="how often everything is measured (default 5, quick 3)")
-    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the amounts of data")
-    parser.add_argument("--only", default="", help="only measurements whose name matches this regular expression")
+    parser.add_argument("--repetitions", type=int, help="number of repetitions (default 5, quick 3)")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor of the amounts of data")
+    parser.add_argument("--only", default="", help="regular expression of the measurements' names")
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     add_json(parser)
     add_work_dir(parser)
@@ -133,7 +133,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _measure(console: Console, all_runs: list[Runs], repetitions: int, work_dir: Path) -> None:
-    """Each repetition has fresh nodes and directories; within it the two sides alternate, and who is first too."""
+    """Measures all pairs. Each repetition has fresh nodes and directories; within it the two sides alternate, also in
+    order.
+    """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("starting", total=repetitions * len(all_runs))
@@ -170,7 +172,7 @@ def _on_cluster(load: Load, nodes: LocalCluster, topic: str) -> Figures:
 
 
 def _write_first(measurement: Measurement, nodes: LocalCluster, written: set[str]) -> None:
-    """A measurement that reads has something to read, also when it is the only one chosen."""
+    """Writes the data that a measurement reads, if it is the only one chosen."""
     if measurement.reads is not None and measurement.topic not in written:
         _on_cluster(measurement.reads, nodes, measurement.topic)
     written.add(measurement.topic)

@@ -1,9 +1,9 @@
-"""A bare gRPC server of Arrow bytes: what reading a log over the network costs without a log.
+"""A bare gRPC server of Arrow bytes: the cost of reading over the network without a log.
 
-It holds one batch of records, encoded as nodes store them, and streams it as often as it is asked to. No offsets, no
-checksums, no leaders, no disk.
+It holds one batch of records, encoded as nodes store them, and streams it on each request. No offsets, no checksums, no
+leaders, no disk.
 
-    reader -> server   count u32          asks for so many messages
+    reader -> server   count u32          requests a number of messages
     server -> reader   payload            of ``MESSAGE_RECORDS`` records each
 """
 
@@ -31,27 +31,27 @@ from quorumlog.wire.payload import write_payload
 
 SERVICE = "arrow_feed"
 COUNT = struct.Struct("<I")
-#: About 2 MiB of records of 100 B: what a node answers a fetch of the source with.
+#: About 2 MiB of records of 100 B: the size of a node's answer to a fetch of the source.
 MESSAGE_RECORDS = 18_000
 _ROOT = Path(__file__).resolve().parent.parent
 
 
 def random_values(records: int, size: int) -> pa.Array[Any]:
-    """Values of ``size`` random bytes each."""
+    """Returns values of ``size`` random bytes each."""
     offsets = pa.array(range(0, size * records + 1, size), type=pa.int32())
     data = pa.py_buffer(os.urandom(size * records))
     return pa.Array.from_buffers(pa.binary(), records, [None, offsets.buffers()[1], data])
 
 
 def payload(records: int, size: int) -> bytes:
-    """Records of ``size`` bytes as they are stored and fetched."""
+    """Returns records of ``size`` bytes as they are stored and fetched."""
     table = to_log_schema(pa.table({"value": random_values(records, size)}), now_ms=1_700_000_000_000)
     (batch,) = table.to_batches()
     return write_payload(batch, Codec.NONE)
 
 
 async def serve(port: int, size: int) -> None:
-    """Runs the server until whoever started it is gone."""
+    """Runs the server until its parent process has exited."""
     blob = payload(MESSAGE_RECORDS, size)
 
     async def read(request: bytes, context: Any) -> AsyncIterator[bytes]:
@@ -75,7 +75,7 @@ def _end_with_starter() -> None:
 
 
 class FeedError(Exception):
-    """The server did not start."""
+    """Raised if the server does not start."""
 
 
 class ArrowFeed:
@@ -93,7 +93,7 @@ class ArrowFeed:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.arrow_feed", "--size", str(self._size)],
             cwd=_ROOT,
-            # Its end tells the server that whoever started it is gone, however that came about.
+            # Its end tells the server that the parent process has exited, for whatever reason.
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -102,7 +102,7 @@ class ArrowFeed:
         said = self._process.stdout.readline().strip()
         if not said.isdecimal():
             self.__exit__(None, None, None)
-            raise FeedError("the server of Arrow bytes did not start; its own message stands above")
+            raise FeedError("the server of Arrow bytes did not start; see its own message above")
         self.address = f"127.0.0.1:{said}"
         return self
 
@@ -117,7 +117,7 @@ class ArrowFeed:
 
 
 def main() -> None:
-    """``python -m bench.arrow_feed``: says its port, and serves."""
+    """``python -m bench.arrow_feed``: prints its port, and serves."""
     parser = argparse.ArgumentParser(prog="python -m bench.arrow_feed", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="a free one unless given")
     parser.add_argument("--size", type=int, required=True, help="bytes of a value")

@@ -1,4 +1,4 @@
-"""Loads the bare path: the same sizes and windows as the cluster gets."""
+"""Loads the bare path: with the same sizes and windows as the cluster."""
 
 from __future__ import annotations
 

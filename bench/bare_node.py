@@ -1,15 +1,15 @@
-"""A node of the bare path: what any replicated log must do, and nothing else. The yardstick for the real node.
+"""A node of the bare path: the minimum of any replicated log. The yardstick for the real node.
 
-A client streams batches to the leader; the leader writes them and passes them on to two followers; each of the three
+A client streams batches to the leader; the leader writes them and forwards them to two followers; each of the three
 syncs to disk before it counts; two of three acknowledge. No Raft, no offsets, no checksums, no terms. The transport is
-gRPC with raw bytes, the disk LMDB with a storage thread and group commit, as in the real node, and the leader keeps
-a bounded number of frames under way per follower, so that what arrives meanwhile gathers for the next.
+gRPC with raw bytes, the disk LMDB with a storage thread and group commit, as in the real node, and the leader keeps a
+bounded number of frames in flight per follower, so that later entries gather for the next.
 
     client -> leader   partition u8, number u64, payload          one message per batch
     leader -> client   number u64 ...                             acknowledged batches
     leader -> follower (partition u64, index u64, size u32, payload) ...
     follower -> leader (partition u64, index u64) ...             written and synced
-    reader -> node     count u32, size u32                        asks for blobs from memory, for the reading yardstick
+    reader -> node     count u32, size u32                        requests blobs from memory, for the reading yardstick
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ Key = tuple[int, int]
 
 
 def unchanged(message: bytes) -> bytes:
-    """The serializer of raw bytes."""
+    """Returns raw bytes unchanged, as a serializer."""
     return message
 
 
 class BareStorage:
-    """LMDB behind one thread; everything that waits goes into the next transaction."""
+    """LMDB with one thread; all waiting entries go into the next transaction."""
 
     def __init__(self, directory: Path, loop: asyncio.AbstractEventLoop) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -94,13 +94,13 @@ def _entries(frame: bytes) -> Iterator[tuple[Key, bytes]]:
 
 
 class Follower:
-    """Writes what the leader sends, and acknowledges each frame once it is durable whole."""
+    """Writes the leader's entries, and acknowledges each frame once all of it is durable."""
 
     def __init__(self, storage: BareStorage) -> None:
         self._storage = storage
 
     async def append(self, frames: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-        """The stream from the leader."""
+        """Serves the stream from the leader."""
         durable: asyncio.Queue[list[Key]] = asyncio.Queue()
         reader = asyncio.create_task(self._take(frames, durable))
         try:
@@ -125,7 +125,7 @@ def _nothing() -> None:
 
 
 class Link:
-    """The leader's side of one follower: a queue, and a bounded number of frames under way."""
+    """The leader's side of one follower: a queue, and a bounded number of frames in flight."""
 
     def __init__(self, address: str, on_acknowledged: Callable[[Key], None]) -> None:
         self._channel = grpc.aio.insecure_channel(address, options=OPTIONS)
@@ -161,7 +161,7 @@ class Link:
 
 
 class Leader:
-    """Numbers batches, writes them, passes them on, and answers when two of three have them durably."""
+    """Numbers batches, writes them, forwards them, and answers when two of three have them durably."""
 
     def __init__(self, storage: BareStorage, followers: list[str]) -> None:
         self._storage = storage
@@ -172,7 +172,7 @@ class Leader:
             link.start()
 
     async def produce(self, batches: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-        """The stream from a client."""
+        """Serves the stream from a client."""
         committed: asyncio.Queue[int] = asyncio.Queue()
         reader = asyncio.create_task(self._take(batches, committed))
         try:
@@ -209,7 +209,7 @@ class Leader:
 
 
 async def read(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-    """Streams blobs from memory: the fastest that gRPC could hand a log to a reader."""
+    """Streams blobs from memory: the maximum speed at which gRPC could deliver a log."""
     async for request in requests:
         count, size = READ.unpack(request)
         blob = os.urandom(size)
@@ -241,7 +241,7 @@ def _end_with_starter() -> None:
 
 
 def main() -> None:
-    """``python -m bench.bare_node``: the leader when it is given followers, else a follower."""
+    """``python -m bench.bare_node``: the leader if it is given followers, otherwise a follower."""
     parser = argparse.ArgumentParser(prog="python -m bench.bare_node", description=__doc__)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--data-dir", type=Path, required=True)

@@ -1,4 +1,4 @@
-"""The bare path as a whole: three nodes of it in processes of their own."""
+"""The bare path as a whole: three nodes in processes of their own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 
 class BarePathError(Exception):
-    """A node of the bare path did not start."""
+    """Raised if a node of the bare path does not start."""
 
 
 class BarePath:
@@ -30,7 +30,7 @@ class BarePath:
 
     @property
     def pids(self) -> list[int]:
-        """The leader's, then the followers'."""
+        """Process ids of the leader, then of the followers."""
         return [process.pid for process in reversed(self._processes)]
 
     def __enter__(self) -> Self:
@@ -63,7 +63,7 @@ class BarePath:
                 *("--data-dir", str(self._data_dir / name), "--followers", followers),
             ],
             cwd=_ROOT,
-            # Its end tells the node that whoever started it is gone, however that came about.
+            # Its end tells the node that the parent process has exited, for whatever reason.
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -71,7 +71,7 @@ class BarePath:
         self._processes.append(process)
         assert process.stdout is not None
         if process.stdout.readline() != "ready\n":
-            raise BarePathError(f"the bare path's {name} did not start; its own message stands above")
+            raise BarePathError(f"the bare path's {name} did not start; see its own message above")
         return f"127.0.0.1:{port}"
 
 

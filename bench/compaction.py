@@ -1,4 +1,4 @@
-"""``python -m bench compaction``: how fast a pass goes, and what producers notice of one at the pace of nodes."""
+"""``python -m bench compaction``: the speed of a pass, and its effect on producers at the nodes' pace."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ KEYS = 200_000
 VALUE = b"v" * 100
 WAIT_S = 300.0
 POLL_S = 0.05
-#: Single sends whose latency is taken without compaction.
+#: Single sends whose latency is measured without compaction.
 SENDS = 500
 
 
 def keyed_table(rng: random.Random, count: int) -> pa.Table:
-    """Records of random keys."""
+    """Returns records of random keys."""
     keys = [b"key-%07d" % rng.randrange(KEYS) for _ in range(count)]
     return to_log_schema(pa.table({"key": keys, "value": [VALUE] * count}), 1_700_000_000_000)
 
 
 def pass_rates(megabytes: int) -> tuple[float, float]:
-    """MB/s of a pass over a section without anything before it, and over as much again behind what that left."""
+    """Returns the MB/s of a pass over new records, and over as many again after the compacted rest of the first."""
     rng = random.Random(1)
     log: list[bytes] = []
     size = 0
@@ -74,8 +74,8 @@ def _pass(clean: list[bytes], dirty: list[bytes], end_batch: int) -> tuple[list[
 
 
 def latencies(megabytes: int) -> tuple[list[float], list[float], list[float]]:
-    """Latencies (ms) of single records of another topic before and during compaction on all nodes, and the rates (MB/s)
-    at which the passes went.
+    """Returns latencies (ms) of single records of another topic before and during compaction on all nodes, and the
+    rates (MB/s) of the passes.
 
     Raises:
         TimeoutError: no pass has ended in time.
@@ -129,10 +129,10 @@ def _during(send: Callable[[], float], over: Callable[[], bool]) -> list[float]:
 def main(arguments: list[str]) -> int:
     """Measures and prints; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench compaction", description=__doc__)
-    parser.add_argument("--megabytes", type=int, default=48, help="of keyed records in the section compacted; 48")
+    parser.add_argument("--megabytes", type=int, default=48, help="size of the compacted section of keyed records; 48")
     given = parser.parse_args(arguments)
     if not 1 <= given.megabytes <= 1024:
-        parser.error(f"--megabytes {given.megabytes}: say a number from 1 to 1024")
+        parser.error(f"--megabytes {given.megabytes}: give a number from 1 to 1024")
     print(shlex.join(["python", "-m", "bench", "compaction", *arguments]))
     first, second = pass_rates(given.megabytes)
     print(f"a pass by itself: {first:.0f} MB/s over new records, {second:.0f} MB/s with as many compacted before")

@@ -1,13 +1,13 @@
 """``python -m bench compare OTHER …``: this checkout beside other code, the same loads in one run.
 
-Each OTHER is one of these, and the figures of this checkout are held against it:
+Each OTHER is one of these, and is compared with this checkout:
 
-- a commit, by whatever name git knows it: its client against its nodes, with the libraries of this environment;
-- ``compiled``: this checkout as ``make compile`` has left it;
+- a commit, by any of git's names: its client against its nodes, with the libraries of this environment;
+- ``compiled``: this checkout as compiled by ``make compile``;
 - ``bare``: the bare path.
 
-Every side has fresh nodes in each repetition. Within it each load runs on one side right after the other, and another
-side is first each time.
+Every side has fresh nodes in each repetition. Within it each load runs on all sides in direct succession, in another
+order each time.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ _COMPILED_MODULE = "quorumlog/raft/group.*.so"
 
 
 class UnknownSideError(Exception):
-    """Something to compare with is none that there is. The message is one line that says what to do."""
+    """Raised if a side does not exist. The message is one line that says what to do."""
 
 
 class RunningSide(Protocol):
-    """A side whose nodes run."""
+    """A side with running nodes."""
 
     def run(self, measurement: Measurement) -> Figures:
-        """Puts a load on it.
+        """Runs a load on it.
 
         Raises:
-            JobError: the load did not come to its end.
+            JobError: the load failed.
         """
 
 
@@ -96,11 +96,11 @@ class _Bare:
 
 @dataclass(slots=True, frozen=True)
 class Contender:
-    """What is compared.
+    """One side of the comparison.
 
     Arguments:
-        name: in the report.
-        packages: where its code is; None for this checkout as it is installed, and for the bare path.
+        name: its name in the report.
+        packages: directory of its code; None for this checkout as it is installed, and for the bare path.
     """
 
     name: str
@@ -108,11 +108,11 @@ class Contender:
 
     @contextlib.contextmanager
     def running(self, directory: Path, topics: set[str]) -> Iterator[RunningSide]:
-        """Three nodes of it, until the block ends.
+        """Runs three nodes of it until the block ends.
 
         Arguments:
-            directory: takes their data.
-            topics: are made on them, with eight partitions each.
+            directory: directory of their data.
+            topics: topics to create, with eight partitions each.
 
         Raises:
             ClusterError, BarePathError: they do not start.
@@ -130,9 +130,9 @@ class Contender:
 
 @dataclass(slots=True)
 class Comparison:
-    """All runs of one measurement, by side: the n-th of each ran right after the other.
+    """All runs of one measurement, by side: the n-th runs of all sides happened in direct succession.
 
-    A side that could not run it says why, and has no figures.
+    A side that could not run it has a failure, and no figures.
     """
 
     measurement: Measurement
@@ -140,23 +140,23 @@ class Comparison:
     failures: dict[str, str] = field(default_factory=dict)
 
     def values(self, side: str, figure: Figure) -> list[float]:
-        """A number from each run of a side."""
+        """Returns a number from each run of a side."""
         return [figure.of(run) for run in self.runs[side]]
 
     def ratios(self, side: str, figure: Figure) -> list[float]:
-        """This checkout to the other side, for each pair of runs."""
+        """Returns the ratio of this checkout to the other side, for each pair of runs."""
         pairs = zip(self.values(THIS, figure), self.values(side, figure), strict=False)
         return [ours / theirs for ours, theirs in pairs]
 
 
 def find_sides(names: list[str], folder: Path) -> list[Contender]:
-    """This checkout, and the others by their names.
+    """Returns this checkout, and the other sides by their names.
 
     Arguments:
-        folder: takes the code of commits.
+        folder: directory for the code of commits.
 
     Raises:
-        UnknownSideError: one is not there.
+        UnknownSideError: one does not exist.
     """
     sides = [Contender(THIS)]
     for name in names:
@@ -205,7 +205,9 @@ def _run(comparison: Comparison, name: str, side: RunningSide) -> None:
 
 
 def table_of(found: list[Comparison], repetitions: int) -> Table:
-    """A line for each figure: every side's median, and its ratio to this checkout, median and extremes."""
+    """Returns a table with a line for each figure: every side's median, and its ratio to this checkout, median and
+    extremes.
+    """
     others = [name for name in found[0].runs if name != THIS]
     table = Table(title=f"{THIS} and others, medians of {repetitions}", title_justify="left")
     table.add_column("what", overflow="fold")
@@ -249,9 +251,9 @@ def main(arguments: list[str]) -> int:
     """Measures and reports; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench compare", description=__doc__)
     parser.add_argument("others", nargs="+", metavar="OTHER", help=f"a commit, {COMPILED!r} or {BARE!r}")
-    parser.add_argument("--repetitions", type=int, default=5, help="how often everything is measured (default 5)")
-    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the amounts of data")
-    parser.add_argument("--only", default="", help="only measurements whose name matches this regular expression")
+    parser.add_argument("--repetitions", type=int, default=5, help="number of repetitions (default 5)")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor of the amounts of data")
+    parser.add_argument("--only", default="", help="regular expression of the measurements' names")
     add_json(parser)
     add_work_dir(parser)
     given = parser.parse_args(arguments)
@@ -286,14 +288,14 @@ def main(arguments: list[str]) -> int:
 
 
 def lay_out(commit: str, folder: Path) -> Path | None:
-    """Lays the packages of a commit out under their import names.
+    """Writes the packages of a commit to a folder, under their import names.
 
     Arguments:
-        commit: whatever git knows it by.
-        folder: takes its files; made if it is not there.
+        commit: any name of the commit.
+        folder: directory for its files, created if it is missing.
 
     Returns:
-        what belongs into ``PYTHONPATH``; None where the checkout does not have that commit.
+        the value for ``PYTHONPATH``; None if the checkout does not contain that commit.
     """
     git = ["git", "-C", str(CHECKOUT)]
     if subprocess.run([*git, "cat-file", "-e", f"{commit}^{{commit}}"], capture_output=True, check=False).returncode:
@@ -316,7 +318,7 @@ def lay_out(commit: str, folder: Path) -> Path | None:
             (root / name.partition(".")[2]).symlink_to(source / place, target_is_directory=True)
     wire = root / "wire"
     if not wire.exists():
-        # In older commits it was a part of v1; the loads import this module by its name of today.
+        # In older commits it was a part of v1; the loads import this module by its current name.
         wire.mkdir()
         (wire / "__init__.py").touch()
         (wire / "entry.py").write_text("from quorumlog.v1.entry import *\n")

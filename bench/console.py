@@ -1,9 +1,9 @@
-"""``python -m bench console``: what an open page of the web console costs, and how soon it shows what happens.
+"""``python -m bench console``: the costs of an open page of the web console, and its delay.
 
 Three nodes with 1,000 partitions, each on all of them, and 100 consumer groups with committed offsets; a console, and
-one page. The nodes' processor time with the page open stands beside that without, in turns. Then the node that leads
-the first partition is killed, and the time until the page's stream tells of the new leader, and of the node that is
-down, is taken. A browser draws the page where Chromium and Playwright are there.
+one page. The nodes' processor time with the page open is compared with that without, in turns. Then the node that leads
+the first partition is killed, and the time until the page's stream reports the new leader, and the node that is down,
+is measured. A browser renders the page if Chromium and Playwright are available.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ STATE_KB, ASSETS_KB = 16.0, 80.0
 
 
 class ConsoleError(Exception):
-    """The console did not do what was waited for; the message is one line."""
+    """Raised if an awaited event of the console did not happen; the message is one line."""
 
 
 @dataclass(slots=True)
 class ConsoleFigures:
-    """What one run measured.
+    """Results of one run.
 
     Arguments:
-        node_percent: of a core, per turn what each node takes more while a page is open.
-        console_percent: of a core, per turn.
-        state_bytes, packed_bytes: the whole state, as a page gets it first, and compressed.
-        picture_s: from asking for the page until a browser has drawn the lines that it shows; None without a browser.
+        node_percent: per turn, the additional load of each node while a page is open, in percent of a core.
+        console_percent: per turn, in percent of a core.
+        state_bytes, packed_bytes: size of the whole state, as a page gets it first, and compressed.
+        picture_s: time from the request until a browser has rendered the lines that it shows; None without a browser.
     """
 
     partitions: int
@@ -73,10 +73,10 @@ class ConsoleFigures:
 
 
 class OpenPage:
-    """A page as a browser has it open: its stream, and the things that it has been told of.
+    """A page as a browser has it open: its stream, and the received items.
 
     Arguments:
-        url: that the console has printed.
+        url: the address that the console has printed.
     """
 
     def __init__(self, url: str) -> None:
@@ -105,18 +105,18 @@ class OpenPage:
             self._news.notify_all()
 
     def until(self, reached: Callable[[dict[str, Any]], bool], what: str) -> float:
-        """Waits until the page has been told of something; the moment of it.
+        """Waits until the page has received something; returns the time.
 
         Raises:
-            ConsoleError: it was not.
+            ConsoleError: it did not.
         """
         with self._news:
             if not self._news.wait_for(lambda: reached(self.things), _WAIT_S):
-                raise ConsoleError(f"the page was not told within {_WAIT_S:g} s: {what}")
+                raise ConsoleError(f"the page was not notified within {_WAIT_S:g} s: {what}")
             return time.monotonic()
 
     def close(self) -> None:
-        """Nobody looks at it any more. The console notices with the next thing that it says."""
+        """Closes the page. The console notices with its next message."""
         self._ended = True
         self._reader.join(_WAIT_S)
         self._stream.close()
@@ -124,7 +124,7 @@ class OpenPage:
 
 @contextmanager
 def running_console(servers: str) -> Iterator[tuple[str, int]]:
-    """``quorumlog console``, as a process: its address, and its process id."""
+    """Runs ``quorumlog console`` as a process; yields its address and process id."""
     command = [sys.executable, "-m", "quorumlog.cli.main", "console", "-b", servers, "--output", "json"]
     with subprocess.Popen([*command, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True) as process:
         stopper = threading.Timer(_START_S, process.kill)
@@ -135,7 +135,7 @@ def running_console(servers: str) -> Iterator[tuple[str, int]]:
             while not said.endswith("}\n"):
                 line = process.stdout.readline()
                 if not line:
-                    raise ConsoleError("the console ended before it served")
+                    raise ConsoleError("the console exited before it served")
                 said += line
             stopper.cancel()
             yield json.loads(said)["url"], process.pid
@@ -147,14 +147,14 @@ def running_console(servers: str) -> Iterator[tuple[str, int]]:
 def watch_turns(
     cluster: LocalCluster, url: str, console: int, figures: ConsoleFigures, turns: int, look_s: float
 ) -> None:
-    """What nodes and console take, without a page and with one, in turns."""
+    """Measures the load of nodes and console, without a page and with one, in turns."""
     pids = [pid for node in cluster.node_ids if (pid := cluster.pid(node)) is not None]
-    watch(pids, look_s / 2)  # Until what was new is asleep.
+    watch(pids, look_s / 2)  # Until new objects are asleep.
     for _ in range(turns):
         without = watch([*pids, console], look_s).cpu_percent
         page = OpenPage(url)
         page.until(lambda things: len(things) > figures.partitions, "all partitions")
-        # What the next page gets at once.
+        # The state that the next page gets immediately.
         state = json.dumps({"set": page.things}).encode()
         figures.state_bytes, figures.packed_bytes = len(state), len(gzip.compress(state))
         watch(pids, look_s / 4)
@@ -166,7 +166,7 @@ def watch_turns(
 
 
 def kill_a_leader(cluster: LocalCluster, url: str, figures: ConsoleFigures) -> None:
-    """How long until the page knows."""
+    """Measures the delay of the page."""
     page, first = OpenPage(url), f"partition/{TOPIC}/0"
     page.until(lambda things: things.get(first, {}).get("leader") is not None, "a leader")
     page.until(
@@ -193,7 +193,9 @@ def kill_a_leader(cluster: LocalCluster, url: str, figures: ConsoleFigures) -> N
 
 
 def draw(url: str, chromium: str, times: int) -> list[float]:
-    """Seconds until Chromium has drawn the lines of the first picture, of each time that the page is opened."""
+    """Returns the seconds until Chromium has rendered the lines of the first view, for each time that the page is
+    opened.
+    """
     from playwright.sync_api import sync_playwright
 
     taken = []
@@ -212,7 +214,7 @@ def draw(url: str, chromium: str, times: int) -> list[float]:
 
 
 def lines_of(figures: ConsoleFigures) -> list[FigureLine]:
-    """The table's lines."""
+    """Returns the lines of the table."""
     nodes = [statistics.median(turn[place] for turn in figures.node_percent) for place in range(NODES)]
     spread = [more for turn in figures.node_percent for more in turn]
     console = statistics.median(figures.console_percent)
@@ -238,7 +240,7 @@ def lines_of(figures: ConsoleFigures) -> list[FigureLine]:
         ),
         FigureLine("a new leader is shown, s", f"{figures.leader_s:.2f}", figures.leader_s, LEADER_S),
         FigureLine("a dead node is shown, s", f"{figures.down_s:.2f}", figures.down_s, DOWN_S),
-        FigureLine("the first picture, s", "no browser" if picture is None else f"{picture:.2f}", picture, PICTURE_S),
+        FigureLine("the first view, s", "no browser" if picture is None else f"{picture:.2f}", picture, PICTURE_S),
     ]
 
 
@@ -246,9 +248,9 @@ def main(arguments: list[str]) -> int:
     """Measures and reports; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench console", description=__doc__)
     parser.add_argument("--partitions", type=int, default=1_000, help="each on all three nodes; 64 at least")
-    parser.add_argument("--groups", type=int, default=100, help="consumer groups with committed offsets")
-    parser.add_argument("--turns", type=int, default=5, help="without a page and with one")
-    parser.add_argument("--look", type=float, default=10.0, help="seconds that each of them lasts")
+    parser.add_argument("--groups", type=int, default=100, help="number of consumer groups with committed offsets")
+    parser.add_argument("--turns", type=int, default=5, help="number of turns without and with a page")
+    parser.add_argument("--look", type=float, default=10.0, help="duration of each in seconds")
     add_json(parser)
     given = parser.parse_args(arguments)
     chromium = shutil.which("chromium") if find_spec("playwright") is not None else None

@@ -1,8 +1,8 @@
-"""``python -m bench consumer-heartbeats``: what the heartbeats of many group members cost three nodes.
+"""``python -m bench consumer-heartbeats``: the costs of many group members' heartbeats for three nodes.
 
-The same nodes are measured idle before, for comparison. The members run in a few processes of their own and do nothing
-but their heartbeats: the SDK's state machine over a few streams to each node per process. Nothing is written or read:
-all that nodes do beyond being idle is for the members.
+The same nodes are measured idle before, for comparison. The members run in a few processes of their own and send only
+heartbeats: the SDK's state machine over a few streams to each node per process. Nothing is written or read: all load of
+nodes beyond idleness is for the members.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ END_TIMEOUT_S = 20.0
 
 @dataclass(slots=True)
 class HeartbeatFigures:
-    """Everything that one run measured. Memory is per node, in the order of the nodes.
+    """Results of one run. Memory is per node, in the order of the nodes.
 
     Arguments:
-        answered_per_s: heartbeats, over all nodes.
-        joined_s: until all members had joined and every group's partitions were spread over its members.
-        errors: refusals and broken streams in the measured time.
-        moved: coordinators that began a new term in it. Each tells all members of its groups so: NOT_COORDINATOR.
-        clients_percent: of a core, all client processes together.
+        answered_per_s: answered heartbeats, over all nodes.
+        joined_s: time until all members had joined and every group's partitions were assigned.
+        errors: rejections and broken streams in the measured time.
+        moved: coordinators that started a new term in it. Each notifies all members of its groups: NOT_COORDINATOR.
+        clients_percent: load of all client processes together, in percent of a core.
     """
 
     groups: int
@@ -71,24 +71,24 @@ class HeartbeatFigures:
 
     @property
     def kib_per_member(self) -> list[float]:
-        """Private memory of a node that a member takes, one of those that the whole cluster has."""
+        """The private memory of a node per member of the whole cluster."""
         count = self.groups * self.members
         return [(full.private - empty.private) / count for full, empty in zip(self.full, self.empty, strict=True)]
 
     @property
     def microseconds_per_heartbeat(self) -> float:
-        """CPU of the three nodes together beyond idleness, per heartbeat answered."""
+        """CPU of the three nodes together beyond idleness, per answered heartbeat."""
         assert self.idle is not None and self.busy is not None
         beyond = sum(self.busy.cpu_percent) - sum(self.idle.cpu_percent)
         return beyond / 100 * 1e6 / self.answered_per_s if self.answered_per_s else 0.0
 
 
 class HeartbeatsError(Exception):
-    """The members did not come to where they can be measured. The message says what did not happen."""
+    """Raised if the members do not reach a measurable state. The message says what did not happen."""
 
 
 class ClientProcess:
-    """A process full of members; gone at the end of the block."""
+    """A process full of members; stopped at the end of the block."""
 
     def __init__(self, task: Clients) -> None:
         self.progress = HeartbeatProgress()
@@ -118,19 +118,19 @@ class ClientProcess:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """The process id."""
         return self._process.pid
 
     def look(self) -> HeartbeatProgress:
-        """What it has said last.
+        """Returns its last report.
 
         Raises:
-            HeartbeatsError: it has ended.
+            HeartbeatsError: it has exited.
         """
         while not self._lines.empty():
             self.progress = HeartbeatProgress(**json.loads(self._lines.get()))
         if self._process.poll() is not None:
-            raise HeartbeatsError(f"a process of members ended with status {self._process.returncode}")
+            raise HeartbeatsError(f"a process of members exited with status {self._process.returncode}")
         return self.progress
 
     def _listen(self) -> None:
@@ -143,8 +143,8 @@ class Heartbeats:
     """Measures one cluster.
 
     Arguments:
-        watch_s: how long the nodes are looked at, idle and under the members.
-        say: takes a line about progress.
+        watch_s: duration of the observations, idle and with the members.
+        say: prints a line about progress.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class Heartbeats:
         self.figures = HeartbeatFigures(groups, members, os.getloadavg()[0])
 
     def measure(self) -> HeartbeatFigures:
-        """Runs everything in its order."""
+        """Runs all parts in order."""
         figures = self.figures
         self._say("idle, without groups")
         time.sleep(min(SETTLE_S, self._watch_s))
@@ -228,10 +228,10 @@ class Heartbeats:
             time.sleep(0.1)
 
     def _balance_coordinators(self) -> None:
-        """Has every coordinator led by its preferred leader.
+        """Makes every coordinator lead by its preferred leader.
 
-        (Where another took over while thousands joined at once on a busy machine, the nodes would give it back by
-        themselves within half a minute: while it is measured, and all its members would be told then.)
+        (If another node took over while thousands joined at once on a busy machine, the nodes would hand it back
+        automatically within half a minute: during the measurement, with a notification of all its members.)
         """
         deadline = time.monotonic() + BALANCE_TIMEOUT_S
         while displaced := [one for one in self._coordinators() if one.leader != one.replicas[0]]:
@@ -248,7 +248,7 @@ class Heartbeats:
 
 
 def lines_of(figures: HeartbeatFigures) -> list[FigureLine]:
-    """The table's lines."""
+    """Returns the lines of the table."""
     idle, busy = figures.idle, figures.busy
     assert idle is not None and busy is not None
     each = [now - before for now, before in zip(busy.cpu_percent, idle.cpu_percent, strict=True)]
@@ -276,9 +276,11 @@ def _each(values: list[float]) -> str:
 def main(arguments: list[str]) -> int:
     """Measures and reports; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench consumer-heartbeats", description=__doc__)
-    parser.add_argument("--groups", type=int, default=1_000, help="consumer groups; 1000")
-    parser.add_argument("--members", type=int, default=10, help="members of each group; 10")
-    parser.add_argument("--partitions", type=int, default=10, help="of the topic that all groups subscribe to; 10")
+    parser.add_argument("--groups", type=int, default=1_000, help="number of consumer groups; 1000")
+    parser.add_argument("--members", type=int, default=10, help="number of members of each group; 10")
+    parser.add_argument(
+        "--partitions", type=int, default=10, help="partitions of the topic that all groups subscribe to; 10"
+    )
     parser.add_argument("--session-ms", type=int, default=45_000, help="session timeout; 45000")
     parser.add_argument("--join-rate", type=float, default=300.0, help="members that join per second; 300")
     parser.add_argument("--clients", type=int, default=2, help="processes that the members run in; 2")
@@ -309,7 +311,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _tasks(bootstrap: str, given: argparse.Namespace) -> list[Clients]:
-    """Groups are spread evenly over the client processes."""
+    """Spreads groups evenly over the client processes."""
     bounds = [given.groups * number // given.clients for number in range(given.clients + 1)]
     return [
         Clients(

@@ -1,8 +1,8 @@
 """Many consumers of one group in one process: ``python -m bench.consumers '{"group": …}'``, with :class:`Consumers`.
 
-Standard output gets a line of JSON once every one of them has partitions. Each line on standard input is then a moment
-of the machine's monotonic clock; it is answered once every member has had a heartbeat answered that it sent after that
-moment. The end of standard input is theirs too.
+Standard output gets a line of JSON once every one of them has partitions. Each line on standard input is then a time of
+the machine's monotonic clock; it is answered once every member has had a heartbeat answered that it sent after that
+time. They stop at the end of standard input.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from quorumlog.v1 import groups_pb2
 
 @dataclass(slots=True, frozen=True)
 class Consumers:
-    """What one process is to run."""
+    """The configuration of one process."""
 
     bootstrap: str
     group: str
@@ -35,9 +35,9 @@ class Answered:
     """A line of JSON.
 
     Arguments:
-        after_ms: per member, from the moment asked about until a heartbeat sent after it was answered without an error.
+        after_ms: per member, from the given time until a heartbeat sent after it was answered without an error.
         epochs: member id -> member epoch.
-        lost: times that any member lost what it had, since the start.
+        lost: number of times that any member lost its partitions, since the start.
     """
 
     after_ms: list[float]
@@ -46,7 +46,7 @@ class Answered:
 
 
 class _Ears:
-    """Hears every answer that members of this process take in."""
+    """Observes every answer to members of this process."""
 
     def __init__(self) -> None:
         self.lost = 0
@@ -77,13 +77,13 @@ class _Ears:
         GroupMembership.heard = listening  # type: ignore[method-assign]
 
     async def all_assigned(self, members: int) -> None:
-        """Until every member has been given partitions."""
+        """Waits until every member has partitions."""
         while len(self._assigned) < members:
             self._news.clear()
             await self._news.wait()
 
     async def all_since(self, since_s: float, members: int) -> Answered:
-        """Until every member has had a heartbeat answered that it sent after a moment."""
+        """Waits until every member has had a heartbeat answered that it sent after a given time."""
         self._since_s = since_s
         self._heard_s.clear()
         while len(self._heard_s) < members:
@@ -101,7 +101,7 @@ async def _run(task: Consumers) -> None:
             group_id=task.group,
             session_timeout_ms=task.session_ms,
             enable_auto_commit=False,
-            # Nothing is written: what is asked for in vain would only keep the nodes from what is measured.
+            # Nothing is written: vain fetches would only load the nodes.
             fetch_max_wait_ms=10_000,
             client_id=f"consumer-{number}",
         )
@@ -122,7 +122,7 @@ async def _serve(task: Consumers, ears: _Ears) -> None:
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         answered = await ears.all_since(int(line) / 1e9, task.members)
         print(json.dumps(asdict(answered)), flush=True)
-    raise SystemExit  # Nobody waits for the group to be left in order.
+    raise SystemExit  # An orderly leave of the group would not be observed.
 
 
 async def _poll(consumer: AsyncConsumer) -> None:

@@ -1,8 +1,8 @@
-"""``python -m bench coordinator-failover``: the coordinator of a large group is killed; how soon are all members back?
+"""``python -m bench coordinator-failover``: the time until all members are served after their coordinator is killed.
 
-Three real nodes, one group of many consumers (the SDK's, a few processes full of them), each with a partition of its
-own and nothing to read. The node that coordinates the group is killed; a member is back when a heartbeat that it sent
-after the kill has been answered, which only the new coordinator can have done. Nothing may be reassigned.
+Three real nodes, one group of many consumers (the SDK's, in a few processes), each with a partition of its own and
+nothing to read. The node that coordinates the group is killed; a member is back when a heartbeat that it sent after the
+kill has been answered, which only the new coordinator can have done. Nothing may be reassigned.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class CoordinatorFailover:
     Arguments:
         coordinator, successor: the node before and after.
         back_s: per member, from the kill to the first heartbeat answered by the successor.
-        changed: what is different in the group afterwards.
-        lost: times that a member gave up what it had.
+        changed: differences of the group afterwards.
+        lost: number of times that a member lost its partitions.
     """
 
     coordinator: int
@@ -61,11 +61,11 @@ class CoordinatorFailover:
 
 
 class FailoverError(Exception):
-    """The group did not come to where it can be measured. The message says what did not happen."""
+    """Raised if the group does not reach a measurable state. The message says what did not happen."""
 
 
 class ConsumerProcess:
-    """A process full of consumers; gone at the end of the block."""
+    """A process full of consumers; stopped at the end of the block."""
 
     def __init__(self, task: Consumers) -> None:
         self._process = subprocess.Popen(
@@ -89,23 +89,23 @@ class ConsumerProcess:
         self._process.wait(END_TIMEOUT_S)
 
     def ask(self, moment_ns: int) -> None:
-        """Asks when every member has been answered after a moment."""
+        """Requests a report of when every member has been answered after a time."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{moment_ns}\n")
         self._process.stdin.flush()
 
     def line(self, timeout_s: float) -> str:
-        """What it says next.
+        """Returns its next line.
 
         Raises:
-            FailoverError: nothing, or not in time.
+            FailoverError: there is none in time.
         """
         try:
             said = self._lines.get(timeout=timeout_s)
         except queue.Empty:
             raise FailoverError(f"consumers did not come so far within {timeout_s:g} s") from None
         if not said:
-            raise FailoverError(f"a process of consumers ended with status {self._process.wait()}")
+            raise FailoverError(f"a process of consumers exited with status {self._process.wait()}")
         return said
 
     def _listen(self) -> None:
@@ -121,7 +121,7 @@ def _described(admin: Admin) -> GroupDescription:
 
 
 def differences(before: GroupDescription, after: GroupDescription) -> list[str]:
-    """What has changed in a group that should have changed in nothing."""
+    """Returns the changes of a group that should not have changed."""
     found = [
         f"{name} was {getattr(before, name)}, is {getattr(after, name)}"
         for name in ("state", "group_epoch", "assignment_epoch")
@@ -140,7 +140,7 @@ def differences(before: GroupDescription, after: GroupDescription) -> list[str]:
 def measure(
     cluster: LocalCluster, admin: Admin, clients: list[ConsumerProcess], kills: int, say: Callable[[str], None]
 ) -> list[CoordinatorFailover]:
-    """Kills whoever coordinates the group, several times."""
+    """Kills the group's coordinator several times."""
     made = []
     lost_before = 0
     for number in range(kills):
@@ -176,7 +176,7 @@ def _await_in_sync(admin: Admin) -> None:
 
 
 def lines_of(failovers: list[CoordinatorFailover]) -> list[FigureLine]:
-    """The table's lines."""
+    """Returns the lines of the table."""
     times = [back for one in failovers for back in one.back_s]
     slowest = [max(one.back_s) for one in failovers]
     changed = sum(len(one.changed) for one in failovers)
@@ -185,7 +185,7 @@ def lines_of(failovers: list[CoordinatorFailover]) -> list[FigureLine]:
         FigureLine("first member back, of each kill", _each([min(one.back_s) for one in failovers])),
         FigureLine("all members back, of each kill", _each(slowest), max(slowest), TARGET_S),
         FigureLine("changes of epochs and assignments", str(changed), changed, 0),
-        FigureLine("members that gave up what they had", str(sum(one.lost for one in failovers))),
+        FigureLine("members that lost their partitions", str(sum(one.lost for one in failovers))),
     ]
 
 
@@ -196,8 +196,10 @@ def _each(values: list[float]) -> str:
 def main(arguments: list[str]) -> int:
     """Measures and reports; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench coordinator-failover", description=__doc__)
-    parser.add_argument("--members", type=int, default=200, help="of the group, each with a partition; 200")
-    parser.add_argument("--kills", type=int, default=5, help="how often the coordinator is killed; 5")
+    parser.add_argument(
+        "--members", type=int, default=200, help="number of members of the group, each with a partition; 200"
+    )
+    parser.add_argument("--kills", type=int, default=5, help="number of kills of the coordinator; 5")
     parser.add_argument("--clients", type=int, default=2, help="processes that the members run in; 2")
     parser.add_argument("--session-ms", type=int, default=45_000, help="session timeout; 45000")
     add_json(parser)

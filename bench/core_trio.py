@@ -1,4 +1,4 @@
-"""Three replicas of one Raft group in one process: the core by itself, without the node around it."""
+"""Three replicas of one Raft group in one process: the core alone, without the node around it."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _BATCH_BYTES = 1 << 20
 
 
 class NoStore:
-    """Nobody reads what is old: implements ``LogStore``."""
+    """A log store that is never read: implements ``LogStore``."""
 
     def term_at(self, index: int) -> int:
-        """Never asked."""
+        """Raises: never called."""
         raise AssertionError(f"the term of entry {index} is not in memory")
 
     def entries(self, first: int, last: int, max_bytes: int) -> list[Entry]:
-        """Never asked."""
+        """Raises: never called."""
         raise AssertionError(f"entries {first}..{last} are not in memory")
 
 
 class CoreTrio:
-    """A group of which node 1 leads; whatever is written is durable at once."""
+    """A group that node 1 leads; every write is durable immediately."""
 
     def __init__(self) -> None:
         self._now = 0
@@ -58,7 +58,7 @@ class CoreTrio:
         assert self._leader.leads_committed
 
     def round(self, payload_bytes: int, entries: int) -> None:
-        """Proposes entries and goes on until all three replicas have them durable."""
+        """Proposes entries, and continues until all three replicas have them durably."""
         batch = build_batch(
             bytes(payload_bytes), record_count=1, codec=Codec.NONE, base_timestamp_ms=0, max_timestamp_ms=0
         )
@@ -70,7 +70,7 @@ class CoreTrio:
         assert self._leader.match_of(len(NODES)) == self._leader.last_id.index
 
     def _settle(self) -> None:
-        """The driver's loop, until nothing is under way."""
+        """Runs the driver's loop until nothing is pending."""
         messages: list[Message] = []
         while True:
             for group in self._groups.values():

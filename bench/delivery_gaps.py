@@ -1,4 +1,6 @@
-"""How long partitions were not read around a change of a group's members, from when its members were given records."""
+"""Times in which partitions were not read around a change of a group's members, by the records that members
+received.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +15,18 @@ from quorumlog.chaos.processes.member_log import Event, MemberEvent
 
 
 class MemberDelivery(NamedTuple):
-    """A poll that brought records of a partition."""
+    """A poll that returned records of a partition."""
 
     at_ns: int
     member: str
 
 
-#: Deliveries of each partition, in the order of time.
+#: Deliveries of each partition, in time order.
 Deliveries = Mapping[int, Sequence[MemberDelivery]]
 
 
 def deliveries_of(members: Iterable[tuple[str, Iterable[MemberEvent]]]) -> dict[int, list[MemberDelivery]]:
-    """What members were given, out of what they have written down."""
+    """Returns the deliveries to members, from their logs."""
     found: dict[int, list[MemberDelivery]] = defaultdict(list)
     for name, events in members:
         for event in events:
@@ -34,19 +36,19 @@ def deliveries_of(members: Iterable[tuple[str, Iterable[MemberEvent]]]) -> dict[
 
 
 def longest_gap_ms(deliveries: Sequence[MemberDelivery], first_ns: int, last_ns: int) -> float:
-    """The longest time between two deliveries of a partition, of those whose gap touches [first, last]."""
+    """Returns the longest time between two deliveries of a partition, among those whose gap overlaps [first, last]."""
     gaps = [b.at_ns - a.at_ns for a, b in pairwise(deliveries) if b.at_ns > first_ns and a.at_ns < last_ns]
     return max(gaps, default=last_ns - first_ns) / 1e6
 
 
 @dataclass(slots=True)
 class Effect:
-    """What a change did to the delivery, in milliseconds, one entry per partition.
+    """The effect of a change on the delivery, in milliseconds, one entry per partition.
 
     Arguments:
-        unmoved: longest gaps of the partitions that stayed where they were.
-        undisturbed: longest gaps of the same partitions in as long a time without a change.
-        moved: of the others, from the old owner's last record to the new owner's first.
+        unmoved: longest gaps of the partitions that kept their owner.
+        undisturbed: longest gaps of the same partitions in a period of equal length without a change.
+        moved: for the others, from the old owner's last record to the new owner's first.
     """
 
     unmoved: list[float] = field(default_factory=list)
@@ -54,14 +56,14 @@ class Effect:
     moved: list[float] = field(default_factory=list)
 
     def add(self, other: Effect) -> None:
-        """Takes in those of another change of the same kind."""
+        """Adds the gaps of another change of the same kind."""
         self.unmoved += other.unmoved
         self.undisturbed += other.undisturbed
         self.moved += other.moved
 
 
 def effect_of(deliveries: Deliveries, before_ns: int, began_ns: int, ended_ns: int) -> Effect:
-    """What a change did that began at one moment, and was over at another.
+    """Returns the effect of a change with its start and end.
 
     Arguments:
         before_ns: since when nothing had changed.

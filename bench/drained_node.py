@@ -1,7 +1,7 @@
 """``python -m bench drain``: a node with many partitions of real data is drained while producers write.
 
-What they notice of it is the latency of each record until it is acknowledged by all, before and meanwhile, and errors;
-what the drain takes is its time. ``--throttle`` limits what each node sends, in bytes per second.
+Measured are the time of the drain, and for producers the latency of each record until it is acknowledged by all, before
+and during it, and errors. ``--throttle`` limits the data that each node sends, in bytes per second.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from quorumlog.local import ClusterError, LocalCluster
 from quorumlog.sdk import Admin, NewTopic
 
 TOPIC = "drained"
-#: That is drained; no controller, so that it is partitions that move and nothing else.
+#: The node to drain; not a controller, so that only partitions move.
 NODE = 4
 
 
 @dataclasses.dataclass(slots=True, frozen=True)
 class DrainFigures:
-    """What a drain took, and what producers noticed. Latencies in milliseconds, of single records.
+    """Results of a drain. Latencies in milliseconds, of single records.
 
     Arguments:
-        replicas, size_bytes: that were on the node.
+        replicas, size_bytes: contents of the node.
         before, during: median, 99th percentile and maximum.
-        sent: records during the drain, all of them acknowledged but for ``errors``.
+        sent: records during the drain, all of them acknowledged except for ``errors``.
     """
 
     replicas: int
@@ -43,14 +43,14 @@ class DrainFigures:
 
 
 def measure(cluster: LocalCluster, admin: Admin, given: argparse.Namespace) -> DrainFigures:
-    """Fills, loads, drains."""
+    """Fills the partitions, starts the load, and drains the node."""
     others = itertools.cycle(((1, 2), (2, 3), (3, 1)))
     placed = {number: [*next(others), NODE] for number in range(given.partitions)}
     placed = {number: nodes[number % 3 :] + nodes[: number % 3] for number, nodes in placed.items()}
     admin.create_topics([NewTopic(TOPIC, replica_assignments=placed)])
     fill(cluster.bootstrap_servers, TOPIC, given.partitions, given.partition_bytes)
     with TimedWriter(cluster.bootstrap_servers, TOPIC, given.partitions, given.rate) as writer:
-        time.sleep(3)  # Connections are made, and code is warm.
+        time.sleep(3)  # Connections are open, and code is warm.
         writer.take()
         time.sleep(given.watch)
         before = writer.take()
@@ -70,8 +70,10 @@ def measure(cluster: LocalCluster, admin: Admin, given: argparse.Namespace) -> D
 def main(arguments: list[str]) -> int:
     """Measures and reports; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench drain", description=__doc__)
-    parser.add_argument("--partitions", type=int, default=300, help="each with a replica on the node; 300")
-    parser.add_argument("--partition-bytes", type=int, default=1_000_000, help="of each partition's log; 1000000")
+    parser.add_argument(
+        "--partitions", type=int, default=300, help="number of partitions, each with a replica on the node; 300"
+    )
+    parser.add_argument("--partition-bytes", type=int, default=1_000_000, help="size of each partition's log; 1000000")
     add_steady_load(parser, "seconds of load before the drain; 10")
     given = parser.parse_args(arguments)
     load = os.getloadavg()[0]

@@ -1,4 +1,4 @@
-"""What one run of one measurement gives."""
+"""Results of one run of a measurement."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ class Figures:
     """One run.
 
     Arguments:
-        seconds: from the first byte out to the last acknowledgement or byte in.
-        operations: records or batches, per what is measured.
-        payload_bytes: of users' data.
-        p50_ms, p99_ms: latency of one operation; None where it is not measured.
-        program_s, kernel_s: the servers' processor time, all of them together: in their own code, and in the kernel;
-            None where it is not measured.
+        seconds: from the first byte sent to the last acknowledgement or byte received.
+        operations: records or batches, depending on the measurement.
+        payload_bytes: users' data.
+        p50_ms, p99_ms: latency of one operation; None if it is not measured.
+        program_s, kernel_s: processor time of all servers together: in their own code, and in the kernel; None if it is
+            not measured.
     """
 
     seconds: float
@@ -38,7 +38,7 @@ class Figures:
 
 
 def summarize(seconds: float, operations: int, payload_bytes: int, latencies_s: list[float]) -> Figures:
-    """Figures of a run from each operation's latency in seconds, if they were taken."""
+    """Returns figures of a run from each operation's latency in seconds, if they were measured."""
     if not latencies_s:
         return Figures(seconds, operations, payload_bytes)
     ordered = sorted(latencies_s)

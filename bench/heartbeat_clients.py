@@ -1,7 +1,7 @@
 """Many members of many groups in one process, heartbeats only: ``python -m bench.heartbeat_clients '{"groups": …}'``.
 
 Members run the SDK's own state machine (:class:`GroupMembership`); a few streams to each node carry the heartbeats of
-all of them, and nothing is read. Every second a line of JSON says how it goes, until standard input ends.
+all of them, and nothing is read. Every second a line of JSON reports the progress, until standard input ends.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from quorumlog.sdk.consumer.group_membership import (
 )
 from quorumlog.v1 import errors_pb2, groups_pb2, groups_pb2_grpc
 
-#: A broken stream, or a coordinator that is looked for, is tried again after so long.
+#: Delay before a broken stream is reopened, or a coordinator is looked up again (s).
 RETRY_S = 0.5
 REPORT_S = 1.0
 TICK_S = 0.02
 FIND_TIMEOUT_S = 20.0
-#: Of one process, over all nodes: a stream takes a bounded number of heartbeats that wait for news.
+#: For one process, over all nodes: a stream accepts a bounded number of heartbeats that wait for news.
 MEMBERS_PER_STREAM = 150
 
 
 @dataclass(slots=True, frozen=True)
 class Clients:
-    """What one process is to run.
+    """The configuration of one process.
 
     Arguments:
-        first_group, groups, members: which groups, by number, and how many members each.
-        join_per_s: how many members join in a second.
+        first_group, groups, members: numbers of its groups, and members of each.
+        join_per_s: number of members that join per second.
     """
 
     bootstrap: str
@@ -60,11 +60,11 @@ class HeartbeatProgress:
     """A line of JSON.
 
     Arguments:
-        joined: members that a coordinator knows.
-        settled: groups whose members have all partitions between them.
+        joined: members known to a coordinator.
+        settled: groups whose members own all partitions.
         answered: heartbeats that were answered without an error, from the start.
-        errors: refusals by their name, and broken streams.
-        lost: times that a member lost partitions.
+        errors: rejections by name, and broken streams.
+        lost: number of times that a member lost partitions.
     """
 
     joined: int = 0
@@ -75,12 +75,12 @@ class HeartbeatProgress:
 
 
 def group_name(number: int) -> str:
-    """What groups are called."""
+    """Returns the name of a group."""
     return f"group-{number:05d}"
 
 
 class _Stream:
-    """Heartbeats of some members to one node; opened again when it breaks."""
+    """Heartbeats of some members to one node; reopened when it breaks."""
 
     def __init__(self, stub: groups_pb2_grpc.GroupsAsyncStub, crowd: _Crowd) -> None:
         self._stub = stub
@@ -89,13 +89,13 @@ class _Stream:
         self._waiting: dict[int, tuple[_Member, MemberHeartbeat]] = {}
 
     def send(self, member: _Member, heartbeat: MemberHeartbeat) -> None:
-        """Sends a heartbeat; the crowd hears of its answer."""
+        """Sends a heartbeat; the crowd receives its answer."""
         heartbeat.request.correlation_id = number = next(self._crowd.numbers)
         self._waiting[number] = member, heartbeat
         self._outgoing.put_nowait(heartbeat.request)
 
     async def run(self) -> None:
-        """Carries heartbeats and answers, for ever."""
+        """Carries heartbeats and answers, permanently."""
         while True:
             call = self._stub.Heartbeat()
             writing = asyncio.create_task(self._write(call))
@@ -144,7 +144,7 @@ class _Crowd:
 
     def __init__(self, task: Clients) -> None:
         self.progress = HeartbeatProgress()
-        #: Of heartbeats: they grow over all streams.
+        #: Numbers of heartbeats, over all streams.
         self.numbers = itertools.count(1)
         self._task = task
         self.errors: Counter[str] = Counter()
@@ -169,7 +169,7 @@ class _Crowd:
         return made
 
     async def run(self) -> None:
-        """Joins, and goes on until standard input ends."""
+        """Joins, and continues until standard input ends."""
         await self.find()
         running = [asyncio.create_task(each.run()) for node in self._nodes.values() for each in node.streams]
         running += [asyncio.create_task(self._join()), asyncio.create_task(self._tick())]
@@ -180,7 +180,7 @@ class _Crowd:
             one.result()
 
     async def find(self) -> None:
-        """Asks where the groups are coordinated, until every one has a node."""
+        """Looks up the coordinators, until every group has one."""
         names = [group_name(self._task.first_group + number) for number in range(self._task.groups)]
         deadline = time.monotonic() + FIND_TIMEOUT_S
         while True:
@@ -243,7 +243,7 @@ class _Crowd:
             heapq.heappush(self._timers, (due, member.number))
 
     def heard(self, member: _Member, heartbeat: MemberHeartbeat, response: groups_pb2.GroupHeartbeatResponse) -> None:
-        """Takes an answer, gives up at once what is to be given up, and goes on."""
+        """Handles an answer, releases revoked partitions immediately, and continues."""
         if response.HasField("error"):
             self.errors[errors_pb2.ErrorCode.Name(response.error.code)] += 1
             self._moved = True
@@ -256,7 +256,7 @@ class _Crowd:
         self._send_or_wait(member)
 
     def unanswered(self, member: _Member, heartbeat: MemberHeartbeat) -> None:
-        """The stream broke."""
+        """Handles a broken stream."""
         member.membership.unanswered(heartbeat, time.monotonic())
         self._send_or_wait(member)
 

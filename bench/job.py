@@ -22,15 +22,15 @@ TIMEOUT_S = 180.0
 
 
 class JobError(Exception):
-    """A measurement did not come to its end; the message is what its process said last."""
+    """Raised if a measurement fails; the message is the last line of its process."""
 
 
 def run_job(name: str, packages: Path | None = None, servers: Iterable[int] = (), **arguments: object) -> Figures:
     """Runs one measurement in a new process.
 
     Arguments:
-        packages: where the client's code is; None for what is installed.
-        servers: process ids of those that work for it: what they take is measured, beginning with the client's start.
+        packages: directory of the client's code; None for the installed one.
+        servers: process ids of its servers, whose load is measured from the client's start.
 
     Raises:
         JobError: it failed.

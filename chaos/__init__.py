@@ -1,8 +1,8 @@
-"""Faults and verdicts on real node processes: ``quorumlog chaos``.
+"""Fault injection into real node processes, with verdicts: ``quorumlog chaos``.
 
-- ``checkers``: histories of what clients did, and verdicts on them; `simulator/` uses them too.
+- ``checkers``: histories of client operations, and checkers that judge them; `simulator/` uses them too.
 - ``processes``: scenarios on real node processes.
 - ``hostile``: clients that send invalid and malicious requests to three real nodes.
 
-May import: everything below. Each room says which others it may use.
+May import: everything below. Each folder lists the others that it may use.
 """

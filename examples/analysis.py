@@ -1,4 +1,4 @@
-"""Analysis without a loop over records: whole batches as Arrow tables, computed on by pyarrow.
+"""Analysis of whole batches as Arrow tables with pyarrow, without a loop over records.
 
 ``send_arrow`` and ``poll_arrow`` move columns, not Python objects. What comes back is a ``pyarrow.Table``, which
 pandas, Polars and DuckDB take as it is.

@@ -1,4 +1,4 @@
-"""A group with asyncio: three members on one event loop; then one goes, and another one comes.
+"""A consumer group with asyncio: three members on one event loop; then one leaves, and another one joins.
 
 ``AsyncConsumer`` has what ``Consumer`` has; its methods are coroutines, and so may be those of a listener.
 """
@@ -17,12 +17,12 @@ from quorumlog.sdk.aio import AsyncConsumer, AsyncProducer
 PARTITIONS = 4
 RECORDS = 200
 
-#: Who has worked on which record.
+#: The member that processed a record, and the record's number.
 Done = asyncio.Queue[tuple[str, int]]
 
 
 class Arrival(ConsumerRebalanceListener):
-    """Says when a member has got something to do."""
+    """Signals that a member has been assigned partitions."""
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
@@ -32,7 +32,7 @@ class Arrival(ConsumerRebalanceListener):
 
 
 async def member(servers: str, topic: str, name: str, done: Done, arrival: Arrival) -> None:
-    """Reads until it is cancelled; leaving the block commits and leaves the group."""
+    """Reads until it is canceled; leaving the block commits and leaves the group."""
     async with AsyncConsumer(bootstrap_servers=servers, group_id="async-workers") as consumer:
         await consumer.subscribe([topic], listener=arrival)
         async for record in consumer:

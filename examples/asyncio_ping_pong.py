@@ -1,4 +1,4 @@
-"""The same with asyncio: two coroutines answer each other over two topics, on one event loop."""
+"""Ping-pong with asyncio: two coroutines answer each other over two topics, on one event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A compacted topic is a table: of each key the last value is kept for good, and a record without a value deletes it.
+"""A compacted topic is a table: the last value of each key is kept, and a record without a value deletes its key.
 
 Reading the topic from its beginning builds the table; following it keeps the table current. Nothing that is read
 depends on whether the cluster has compacted already: compaction only removes what later records have replaced.
@@ -27,7 +27,7 @@ def story(servers: str) -> None:
 
 
 def table(servers: str, topic: str) -> dict[str, str]:
-    """The table as of now: everything up to what was the end when it was asked for."""
+    """Returns the current table: everything up to the end offset at the time of the call."""
     rows: dict[str, str] = {}
     with Consumer(
         bootstrap_servers=servers, key_deserializer=bytes.decode, value_deserializer=bytes.decode

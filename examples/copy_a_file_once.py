@@ -1,4 +1,4 @@
-"""Each line of a file into a topic exactly once, however often the copying breaks off and is begun again.
+"""Copies each line of a file into a topic exactly once, even if the copy is interrupted and restarted.
 
 The producer has a name and is given an epoch, which stands for this piece of work. Whoever runs it again claims the
 same epoch and sends all of it again: what the log has already is recognised and not added. For that the second run
@@ -18,11 +18,11 @@ LINES = 1000
 
 
 class PowerCutError(Exception):
-    """Stands for whatever makes a program end in the middle of its work."""
+    """Simulates anything that ends a program in the middle of its work."""
 
 
 def copy(servers: str, topic: str, file: Path, *, epoch: int, break_off_at: int | None = None) -> None:
-    """Copies a file, unless it breaks off at some line."""
+    """Copies a file, or fails at the line ``break_off_at``."""
     at_ms = file.stat().st_mtime_ns // 1_000_000
     with (
         Producer(
@@ -62,7 +62,7 @@ def story(servers: str) -> None:
 
 
 def count(servers: str, topic: str) -> int:
-    """How many records a topic of one partition has."""
+    """Returns the number of records in a topic that has one partition."""
     partition = TopicPartition(topic, 0)
     with Consumer(bootstrap_servers=servers) as consumer:
         return consumer.end_offsets([partition])[partition]

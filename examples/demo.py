@@ -1,4 +1,4 @@
-"""`make demo`: a three-node cluster on this machine loses its leader under load, and nothing else.
+"""`make demo`: a three-node cluster on this machine loses its leader under load, and no data.
 
 Three real node processes; a topic with three partitions on all of them; a load of records with keys, and a consumer
 group of two members that works on them. While it runs, the node that coordinates the group and leads a partition is
@@ -47,12 +47,12 @@ console = Console(highlight=False)
 
 
 class StoryError(Exception):
-    """The story did not go as it must. One line."""
+    """The demo did not go as expected. The message is one line."""
 
 
 @dataclass(slots=True)
 class Story:
-    """What the closing summary tells."""
+    """The figures of the closing summary."""
 
     victim: int = 0
     partition: int = 0
@@ -65,12 +65,12 @@ class Story:
 
     @property
     def gap_s(self) -> float:
-        """Seconds without an acknowledgement of the partition whose leader was killed."""
+        """Seconds without an acknowledgement for the partition whose leader was killed."""
         return self.gaps_s[self.partition]
 
 
 def main() -> int:
-    """Tells the story; returns the exit status."""
+    """Runs the demo; returns the exit status."""
     signal.signal(signal.SIGTERM, _terminated)
     begin = time.monotonic()
     try:
@@ -85,7 +85,7 @@ def main() -> int:
 
 
 def tell(begin: float) -> None:
-    """The story from the first node to the summary. Whatever happens, no process or file outlives it."""
+    """Runs the demo from the first node to the summary, and always stops its processes and removes its files."""
     console.print(
         Panel(
             "[bold]quorumlog[/]: a Raft-replicated log store with Kafka's model, in Python.\n"
@@ -114,7 +114,7 @@ def tell(begin: float) -> None:
 
 
 def show_nodes(cluster: LocalCluster, admin: Admin) -> None:
-    """Who is there."""
+    """Prints the cluster's nodes."""
     described = admin.describe_cluster()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("node", "process", "address", "role"):
@@ -128,7 +128,7 @@ def show_nodes(cluster: LocalCluster, admin: Admin) -> None:
 
 
 def create_topic(admin: Admin, watch: TopicWatch) -> None:
-    """Creates the topic and shows who leads what."""
+    """Creates the topic and prints the leader of each partition."""
     admin.create_topics([NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=3)])
     partitions = await_partitions(
         watch,
@@ -149,7 +149,7 @@ def create_topic(admin: Admin, watch: TopicWatch) -> None:
 
 
 def fail_over(cluster: LocalCluster, admin: Admin, watch: TopicWatch, story: Story) -> None:
-    """Load, SIGKILL of a leader, a new leader, the ISR shrinks; restart, the ISR grows; the load goes on throughout."""
+    """Kills a leader and restarts its node under load, and prints how leaders and in-sync replicas change."""
     chapter(f"{RECORDS:,} records with keys, a group of two that works on them, and a kill -9 in the middle")
     with (
         Group(cluster.bootstrap_servers, TOPIC, GROUP, members=2) as group,
@@ -211,7 +211,7 @@ def fail_over(cluster: LocalCluster, admin: Admin, watch: TopicWatch, story: Sto
 
 
 def choose_victim(partitions: list[PartitionDescription], coordinator: int) -> tuple[int, int]:
-    """A partition and its leader: the one that coordinates the group too, if it leads a partition."""
+    """Chooses a partition and its leader; prefers the group's coordinator, if it leads a partition."""
     leaders = [(partition.partition, partition.leader) for partition in partitions if partition.leader is not None]
     if not leaders:
         raise StoryError("no partition has a leader")
@@ -219,7 +219,7 @@ def choose_victim(partitions: list[PartitionDescription], coordinator: int) -> t
 
 
 def check_group(group: Group, changes: int, story: Story) -> None:
-    """Nothing was left out or done twice, and no partition went from one member to another."""
+    """Checks that each record was processed once, and that no partition moved to another member."""
     if not group.await_all(RECORDS, CHANGE_TIMEOUT_S):
         raise StoryError(
             f"the group has worked on {group.worked_on.total():,} records: {group.error or 'no more came'}"
@@ -238,7 +238,7 @@ def check_group(group: Group, changes: int, story: Story) -> None:
 
 
 def show_isr(story: Story) -> None:
-    """Leaders and in-sync replicas before, during and after, and how long no acknowledgement came meanwhile."""
+    """Prints leaders and in-sync replicas before, during and after, and the longest gap between acknowledgements."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("partition")
     table.add_column("before: leader, in sync")
@@ -257,7 +257,7 @@ def show_isr(story: Story) -> None:
 
 
 def consume_all(cluster: LocalCluster, story: Story) -> None:
-    """Reads the topic from the beginning and compares it with what was sent."""
+    """Reads the topic from the beginning and compares it with the records sent."""
     begin = time.monotonic()
     values: Counter[bytes] = Counter()
     rows = []
@@ -321,7 +321,7 @@ def read_in_spark(cluster: LocalCluster) -> SparkCount:
 
 
 def summarize(story: Story, spark: SparkCount, seconds: float) -> None:
-    """The end of the story."""
+    """Prints the closing summary."""
     table = Table.grid(padding=(0, 2))
     for name, value in (
         ("records sent and acknowledged", f"{RECORDS:,}"),
@@ -349,12 +349,12 @@ def await_partitions(
     meanwhile: Callable[[], None] = lambda: None,
     since: float | None = None,
 ) -> list[PartitionDescription]:
-    """The partitions once they meet a condition.
+    """Waits until the partitions meet a condition, and returns them.
 
     Arguments:
-        what: the condition in words.
-        meanwhile: called between two looks.
-        since: tell changes of leaders and in-sync replicas on the way, in seconds since this time.
+        what: the condition, for the error message.
+        meanwhile: called after each check.
+        since: print changes of leaders and in-sync replicas, with the seconds since this time.
     """
     deadline = time.monotonic() + CHANGE_TIMEOUT_S
     known: View | None = None
@@ -374,7 +374,7 @@ def await_partitions(
 
 
 def changes(before: View, after: View) -> Iterator[str]:
-    """What is different, in words."""
+    """Describes what has changed."""
     by_isr: dict[tuple[int, ...], list[str]] = {}
     for number, (leader, isr) in after.items():
         old_leader, old_isr = before[number]
@@ -387,7 +387,7 @@ def changes(before: View, after: View) -> Iterator[str]:
 
 
 def await_load(load: Load, show: Callable[[Load], None], condition: Callable[[], bool]) -> None:
-    """Waits for the load to reach a point."""
+    """Waits until the load meets a condition."""
     while not condition():
         if load.error is not None:
             raise StoryError(f"the producer stopped: {load.error}")
@@ -405,7 +405,7 @@ class TopicWatch:
         self._newest: dict[int, PartitionDescription] = {}
 
     def look(self) -> list[PartitionDescription]:
-        """The partitions now, by number."""
+        """Returns the current partitions, by number."""
         [topic] = self._admin.describe_topics([TOPIC])
         for partition in topic.partitions:
             known = self._newest.get(partition.partition)
@@ -415,23 +415,23 @@ class TopicWatch:
 
 
 def snapshot(partitions: list[PartitionDescription]) -> View:
-    """Leader and ISR by partition."""
+    """Returns leader and ISR by partition."""
     return {partition.partition: (partition.leader, tuple(sorted(partition.isr))) for partition in partitions}
 
 
 def nodes(ids: tuple[int, ...]) -> str:
-    """Node ids, as Kafka prints them."""
+    """Formats node ids like Kafka's tools."""
     return ",".join(str(node) for node in ids)
 
 
 def chapter(title: str) -> None:
-    """A heading."""
+    """Prints a heading."""
     console.print(f"\n[bold cyan]{title}[/]")
 
 
 @contextlib.contextmanager
 def bar(load: Load) -> Iterator[Callable[[Load], None]]:
-    """A progress bar of acknowledged records, on a terminal."""
+    """Shows a progress bar of acknowledged records, if on a terminal."""
     columns = (TextColumn("acknowledged"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task: TaskID = progress.add_task("", total=RECORDS)
@@ -439,7 +439,7 @@ def bar(load: Load) -> Iterator[Callable[[Load], None]]:
 
 
 def _terminated(_signal: int, _frame: object) -> None:
-    """SIGTERM ends the story like Ctrl-C, so that the nodes are taken down."""
+    """Handles SIGTERM like Ctrl-C, so that the nodes are stopped."""
     raise KeyboardInterrupt
 
 

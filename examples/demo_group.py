@@ -1,4 +1,4 @@
-"""The demo's consumer group: members that share a topic, each in a thread of its own, and what they have worked on."""
+"""The demo's consumer group: each member runs in its own thread and counts the records it has processed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from quorumlog.sdk import Consumer
 
 
 class Group:
-    """Members of a group that work on records and commit after it.
+    """Members of a group that process records and then commit.
 
     Attributes:
-        error: what ended a member early; None if nothing did.
+        error: the error that ended a member early, or None.
     """
 
     def __init__(self, bootstrap_servers: str, topic: str, group_id: str, members: int) -> None:
@@ -40,26 +40,26 @@ class Group:
 
     @property
     def worked_on(self) -> Counter[bytes]:
-        """How often each record was worked on, by any member."""
+        """How often each record was processed, by any member."""
         return sum((counter.copy() for counter in self._worked_on), Counter())
 
     @property
     def partitions(self) -> list[tuple[int, ...]]:
-        """What each member has."""
+        """The partitions of each member."""
         return [changes[-1] if changes else () for changes in self._partitions]
 
     @property
     def settled(self) -> bool:
-        """True once every member has something to do, and none what another has."""
+        """True once every member has a partition, and no partition has two members."""
         held = [number for partitions in self.partitions for number in partitions]
         return all(self.partitions) and len(held) == len(set(held))
 
     def changes(self) -> int:
-        """How often what a member has was changed so far."""
+        """The number of assignment changes so far."""
         return sum(map(len, self._partitions))
 
     def await_all(self, records: int, timeout_s: float) -> bool:
-        """Waits until that many records have been worked on; false if that takes too long."""
+        """Waits until that many records have been processed; returns false after the timeout."""
         deadline = time.monotonic() + timeout_s
         while sum(counter.total() for counter in self._worked_on) < records:
             if self.error is not None or time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""The demo's load: one producer at a steady pace, and a clock on its acknowledgements."""
+"""The demo's load: one producer at a steady rate, which measures when records are acknowledged."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from itertools import pairwise
 
 from quorumlog.sdk import Producer, RecordFuture
 
-#: How many records are handed over between two looks at the clock.
+#: The number of records sent between two checks of the clock.
 BURST = 25
-#: The longest that the last acknowledgements may take.
+#: The longest wait for the last acknowledgements.
 SETTLE_TIMEOUT_S = 60.0
 
 
 class Load:
-    """Sends ``records`` records with keys to a topic at ``rate`` per second, in a thread of its own.
+    """Sends ``records`` records with keys to a topic at ``rate`` per second, in its own thread.
 
     Every record's value is unique (``order-000123``) and grows, so that whoever reads them can tell a lost one, a
     double and a swap.
 
     Attributes:
-        acknowledged: how many records are acknowledged so far.
-        error: what ended the load early; None if nothing did.
+        acknowledged: the number of records acknowledged so far.
+        error: the error that ended the load early, or None.
     """
 
     def __init__(self, bootstrap_servers: str, topic: str, records: int, rate: int) -> None:
@@ -77,7 +77,7 @@ class Load:
             future.add_done_callback(self._settled)
 
     def _settled(self, future: RecordFuture) -> None:
-        """One record is acknowledged, or has failed; called on the producer's own thread."""
+        """Handles the acknowledgement or failure of one record; called on the producer's own thread."""
         error = future.exception()
         if error is not None:
             self.error = self.error or error

@@ -1,4 +1,4 @@
-"""The demo's last witness: a Spark session that reads the topic through the data source `quorumlog`."""
+"""The demo's last check: a Spark session that reads the topic through the data source `quorumlog`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO
 
-#: How much of Spark's own output is shown when it fails, in characters.
+#: The number of characters of Spark's output shown after a failure.
 TAIL_CHARACTERS = 2_000
 
 
 @dataclass(slots=True, frozen=True)
 class SparkCount:
-    """What Spark counted: rows, distinct values, and (partition, rows, distinct values, last offset) of each."""
+    """The counts of Spark: rows, distinct values, and (partition, rows, distinct values, last offset) of each
+    partition.
+    """
 
     rows: int
     distinct: int

@@ -1,4 +1,4 @@
-"""A service between two topics: it consumes orders, adds the price, and produces what it has made of them.
+"""A service between two topics: it consumes orders, adds the price, and produces the priced orders.
 
 One process is consumer and producer. It keeps its place itself: the offset of the order is a header of what it has
 made of it, so that after a restart it finds in its own output how far it has come. Here it is stopped in the middle
@@ -19,7 +19,7 @@ STOP_AFTER = 8
 
 
 def next_order(servers: str, priced: str) -> int:
-    """The offset of the first order that has not been priced yet."""
+    """Returns the offset of the first order that has not been priced yet."""
     output = TopicPartition(priced, 0)
     with Consumer(bootstrap_servers=servers) as consumer:
         consumer.assign([output])
@@ -32,7 +32,7 @@ def next_order(servers: str, priced: str) -> int:
 
 
 def serve(servers: str, orders: str, priced: str, at_most: int) -> int:
-    """Prices orders until ``at_most`` are done or there are no more; returns how many it were."""
+    """Prices orders until ``at_most`` are done or none is left; returns the number of priced orders."""
     start = next_order(servers, priced)
     print(f"the service starts with order {start}")
     done = 0

@@ -1,4 +1,4 @@
-"""At least once: work first, commit then. Whoever dies in between leaves work that is done again, and none undone.
+"""At-least-once delivery: process first, then commit. After a crash, some work is done twice, but none is left out.
 
 A worker process dies without a word in the middle of a batch. Once it has been silent for ``session_timeout_ms`` its
 partitions pass to the next member, which begins at the last commit: what was done since then is done twice.
@@ -24,7 +24,7 @@ SESSION_MS = 3000
 
 
 def work(servers: str, topic: str, diary: Path, dies_after: int | None = None) -> None:
-    """Does jobs, and writes each into the diary; until there is no more to do, or it dies."""
+    """Does jobs and writes each into the diary, until none is left or the process dies."""
     done = 0
     with (
         Consumer(

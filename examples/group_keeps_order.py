@@ -1,4 +1,4 @@
-"""Order per user, also while partitions pass from one member of a group to another.
+"""Keeps the order of each user, even while partitions move between members of a group.
 
 All that one user does has one key, so it is in one partition, which one member reads at a time. A member that has to
 give a partition up finishes first what it was handed, and says how far it has come; the next one begins there.
@@ -19,7 +19,7 @@ FIRST_MEMBER, SECOND_MEMBER = "first", "second"
 
 
 class Announcing(ConsumerRebalanceListener):
-    """Says what passes from hand to hand. Called from within the member's own ``poll``."""
+    """Prints which partitions a member gains and loses. Called from within the member's own ``poll``."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""A group reads again: from an offset, from a point in time, and all its members from where an operator says.
+"""A group reads again: from an offset, from a point in time, or, all its members, from where an operator resets it.
 
 A member may go anywhere in what it reads (``seek``); what it commits then is where the group stands. From outside, a
 group that is stopped is put somewhere with ``quorumlog groups reset-offsets``, which only shows what it would do
@@ -20,7 +20,7 @@ READINGS = 48
 
 
 def read(consumer: Consumer, count: int) -> list[str]:
-    """The next records of a consumer."""
+    """Reads the next records of a consumer."""
     found: list[str] = []
     for _, record in tutorial.read([consumer], lambda: len(found) >= count):
         found.append(record.value.decode())
@@ -28,7 +28,7 @@ def read(consumer: Consumer, count: int) -> list[str]:
 
 
 def operate(servers: str, *arguments: str) -> str:
-    """The command line, as an operator would use it."""
+    """Runs the command line as an operator would."""
     command = [sys.executable, "-m", "quorumlog.cli.main", "groups", "reset-offsets", GROUP, *arguments]
     return subprocess.run(
         [*command, "--bootstrap-servers", servers], check=True, stdout=subprocess.PIPE, text=True

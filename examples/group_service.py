@@ -1,4 +1,4 @@
-"""A service that is consumer and producer, in several instances: a group takes orders and produces bills.
+"""A service that consumes orders and produces bills, in several instances that share the work as a group.
 
 Each instance reads its part of the orders, sends the bills, waits until they are in the log, and then commits. Start
 one more when there is much to do, stop one when there is not: the others take over what it had, where it stopped.
@@ -19,7 +19,7 @@ ORDERS = 300
 
 
 def serve(servers: str, orders: str, bills: str, stop: threading.Event) -> int:
-    """An instance of the service: runs until it is told to stop; returns how many bills it has written."""
+    """Runs an instance of the service until it is stopped; returns the number of bills it has written."""
     written = 0
     with (
         Consumer(

@@ -1,4 +1,4 @@
-"""One group shares the work: three producers, three partitions, two consumers.
+"""A consumer group shares the work: three producers, three partitions, two consumers.
 
 Each partition is read by one member of the group, so each record is worked on once. Who reads which is the cluster's
 to decide: as evenly as it goes, here two partitions and one. Start as many members as you like, wherever you like.
@@ -21,14 +21,14 @@ WORKERS = ("worker 1", "worker 2")
 
 
 def sell(servers: str, topic: str, shop: str) -> None:
-    """A producer: one of several, which know nothing of each other, nor of who reads."""
+    """Runs one of several producers, which are independent of each other and of the consumers."""
     with Producer(bootstrap_servers=servers) as producer:
         for number in range(ORDERS):
             producer.send(topic, f"order {number} of {shop}".encode(), key=f"customer {number}".encode())
 
 
 def work(servers: str, topic: str, name: str, ready: threading.Barrier, done: SimpleQueue[tuple[str, bytes]]) -> None:
-    """A consumer: a member of the group for as long as it is open."""
+    """Runs a consumer, which is a member of the group while it is open."""
     with Consumer(topic, bootstrap_servers=servers, group_id="packers", consumer_timeout_ms=1000) as consumer:
         for _ in tutorial.read([consumer], lambda: 1 <= len(consumer.assignment()) <= 2):
             raise AssertionError("nothing has been sold yet")

@@ -1,4 +1,4 @@
-"""More members than partitions: those beyond have nothing to do, until one that has work leaves.
+"""More members than partitions: the extra members are idle until an active one leaves.
 
 A partition is read by one member at a time: two partitions keep two members busy, and the third is the spare. When a
 member is closed, its partitions pass on at once; when it dies, after ``session_timeout_ms`` without a sign of life.

@@ -1,4 +1,4 @@
-"""Groups do not take from each other: each receives everything, and shares it among its own members.
+"""Groups are independent: each receives every record, and shares the records among its own members.
 
 Here two packers divide the orders between them, while the one accountant sees them all. A third group that comes when
 all is over still finds everything: reading removes nothing from a log.

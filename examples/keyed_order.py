@@ -1,4 +1,4 @@
-"""Order per user: records with the same key are in the same partition, in the order in which they were sent.
+"""Order per user: records with the same key go to the same partition, and are read in the order sent.
 
 Across keys there is no order: partitions are read side by side. That is what lets a topic grow beyond one machine.
 """

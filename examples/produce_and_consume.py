@@ -1,4 +1,4 @@
-"""The smallest whole program: send some records, read them back.
+"""The smallest complete program: send some records and read them back.
 
 Records are bytes. They are gathered into batches and sent in the background; ``send`` returns a handle at once, and
 its result says where the record is, once a majority of the replicas has it on its disk.

@@ -1,4 +1,4 @@
-"""Reading again: from an offset, and from a point in time.
+"""Reads again from an offset, and from a point in time.
 
 A log is not emptied by reading. A consumer can go anywhere: to an offset that it has noted, or to the first record at
 or after a moment, for which the cluster is asked where it is.
@@ -44,7 +44,7 @@ def story(servers: str) -> None:
 
 
 def next_records(consumer: Consumer) -> list:
-    """What the next poll brings."""
+    """Returns the records of the next poll."""
     (records,) = consumer.poll(timeout_ms=5000).values()
     return records
 

@@ -1,4 +1,4 @@
-"""Old records go: by command and by the topic's retention. What a consumer notices of it, and what it can do.
+"""Old records are deleted, by command and by the topic's retention. Shows what a consumer notices, and how it reacts.
 
 A partition begins at its log start. Offsets never change: what is left keeps its numbers. A consumer that stood on a
 record that is gone either goes on at the new log start, or is told, as it has asked for.
@@ -51,7 +51,7 @@ def story(servers: str) -> None:
 
 
 def produce(servers: str, topic: str, count: int) -> None:
-    """Sends records of one KiB, in batches of a few."""
+    """Sends records of 1 KiB, a few per batch."""
     with Producer(bootstrap_servers=servers, batch_size=8 * KIB) as producer:
         for _ in range(count):
             producer.send(topic, b"x" * KIB)

@@ -1,4 +1,4 @@
-"""What the examples share: ``--help``, and a cluster to run on, given or started for the occasion."""
+"""Code that the examples share: ``--help``, and a cluster to run on, either given or started for the example."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def run(story: Callable[[str], None], about: str | None) -> None:
     """Runs an example from the command line.
 
     Arguments:
-        story: the example; it is told where the cluster is.
-        about: what ``--help`` says.
+        story: the example; its argument is the bootstrap servers.
+        about: the text of ``--help``.
     """
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--bootstrap-servers",
         metavar="HOST:PORT[,…]",
-        help="a cluster that is running; without it three nodes are started for the example, and removed after it",
+        help="use this running cluster; default: start three nodes for the example and remove them afterwards",
     )
     given = parser.parse_args().bootstrap_servers
     try:
@@ -38,7 +38,7 @@ def run(story: Callable[[str], None], about: str | None) -> None:
 
 @contextlib.contextmanager
 def topic(servers: str, name: str, partitions: int = 1, **configs: object) -> Iterator[str]:
-    """A topic for the time of a ``with`` block. Underscores in the names of settings stand for dots."""
+    """Creates a topic for a ``with`` block. Underscores in the names of settings stand for dots."""
     settings = {key.replace("_", "."): value for key, value in configs.items()}
     with Admin(bootstrap_servers=servers) as admin:
         admin.create_topics([NewTopic(name, num_partitions=partitions, topic_configs=settings)])
@@ -49,7 +49,7 @@ def topic(servers: str, name: str, partitions: int = 1, **configs: object) -> It
 
 
 def read(members: Sequence[Consumer], until: Callable[[], bool]) -> Iterator[tuple[Consumer, ConsumerRecord]]:
-    """Polls consumers in turn until a condition holds, at most 30 seconds; yields who has read what.
+    """Polls consumers in turn until a condition holds, at most 30 seconds; yields each consumer with its record.
 
     One after the other, for the sake of a short example: members of a group are threads, processes, machines.
     """
@@ -63,6 +63,6 @@ def read(members: Sequence[Consumer], until: Callable[[], bool]) -> Iterator[tup
 
 
 def settle(members: Sequence[Consumer], *counts: int) -> None:
-    """Polls members of a group, which read nothing meanwhile, until they have so many partitions, in any order."""
+    """Polls members of a group until they have these numbers of partitions, in any order; no records may arrive."""
     for _, record in read(members, lambda: sorted(len(member.assignment()) for member in members) == sorted(counts)):
         raise AssertionError(f"nobody has sent anything yet, and here is {record}")

@@ -1,8 +1,9 @@
-"""``python -m quorumlog.simulator.mutate``: plants faults into copies of the packages, and shows what notices them.
+"""``python -m quorumlog.simulator.mutate``: plants faults into copies of the packages, and lists the checks that detect
+them.
 
 Each mutant of ``mutants/`` is applied to a copy of its own; its checks run there, one after the other, in a child
-process with a time limit, until one finds something. In the end the checks that did are run on an unchanged copy,
-where they must find nothing. A mutant that survives is a missing check.
+process with a time limit, until one fails. Afterwards the failed checks run on an unchanged copy, where they must pass.
+A mutant that survives is a missing check.
 
 Examples:
     python -m quorumlog.simulator.mutate
@@ -38,18 +39,18 @@ from quorumlog.simulator.mutation.mutant import (
     load_mutants,
 )
 
-#: A check that has not come to an end by then has no say.
+#: Time limit of a check; one that exceeds it does not count as a detection (s).
 CHECK_TIMEOUT_S = 300.0
 _LONGEST_FINDING = 120
 
 
 class CheckError(Exception):
-    """A check could not be carried out, so that neither its finding nor its silence means anything."""
+    """Raised if a check could not be run, so that neither its failure nor its success means anything."""
 
 
 @dataclass(slots=True, frozen=True)
 class MutantResult:
-    """What became of one mutant. ``verdict`` is None for a survivor; ``silent``: checks that found nothing."""
+    """Result of one mutant. ``verdict`` is None for a survivor; ``silent``: checks that passed."""
 
     mutant: Mutant
     verdict: Verdict | None
@@ -57,13 +58,13 @@ class MutantResult:
     seconds: float
 
     def row(self) -> str:
-        """A row of the table."""
+        """Returns a row of the table."""
         verdict = self.verdict
         scenario = str(self.mutant.scenario or "")
         if verdict is None:
             silent = "; ".join(self.silent)
             return f"| {self.mutant.name} | {scenario} | **SURVIVED** {silent} | | | {self.seconds:.1f} |"
-        # A test says what it holds in its name, a seeded check in what it found.
+        # A test's name states its behaviour; for a seeded check the finding does.
         by = verdict.by.removeprefix("tests/")
         if verdict.seed is not None:
             by += f": {verdict.finding[:_LONGEST_FINDING].replace('|', ' ')}"
@@ -81,11 +82,11 @@ class Workshop:
     """Copies of the packages, and checks that run on them.
 
     Arguments:
-        folder: empty, for the copies.
-        compiled: whether they run what ``make compile`` made, and the units that a mutant has changed compiled anew.
+        folder: an empty folder for the copies.
+        compiled: True to run the modules of ``make compile``, and to recompile the units that a mutant has changed.
 
     Raises:
-        NotCompiledError: what is compiled is not what the sources say.
+        NotCompiledError: the compiled modules do not match the sources.
     """
 
     def __init__(
@@ -102,12 +103,12 @@ class Workshop:
         subprocess.run([sys.executable, "-m", "compileall", "-q", str(self._pristine)], check=True)
 
     def try_mutant(self, mutant: Mutant) -> MutantResult:
-        """Plants one fault and runs its checks until one finds it.
+        """Plants one fault and runs its checks until one fails.
 
         Raises:
             StalePatchError: the patch does not fit the source.
-            NotCompiledError: the compiler refuses it.
-            CheckError: a check could not be carried out.
+            NotCompiledError: the compiler rejects it.
+            CheckError: a check could not be run.
         """
         began = time.monotonic()
         tree = self._folder / mutant.name
@@ -124,7 +125,7 @@ class Workshop:
         return MutantResult(mutant, None, tuple(silent), time.monotonic() - began)
 
     def check_pristine(self, verdicts: Iterable[Verdict]) -> list[str]:
-        """Runs on an unchanged copy what found something elsewhere; returns what it finds there, too."""
+        """Runs the failed checks on an unchanged copy; returns their failures there."""
         found = list(verdicts)
         checks = []
         for kind in ("simulation", "groups", "rights", "clients", "storms"):
@@ -142,14 +143,14 @@ class Workshop:
         return problems
 
     def run(self, check: str, tree: Path, modules: list[str]) -> Verdict | None:
-        """Runs a check on a copy; None when it does not come to an end.
+        """Runs a check on a copy; returns None if it exceeds its time limit.
 
         Raises:
-            CheckError: it could not be carried out.
+            CheckError: it could not be run.
         """
         command = [sys.executable, "-m", "quorumlog.simulator.mutation.checks", check, "--tree", str(tree)]
         command += ["--checkout", str(self._checkout), "--modules", *modules]
-        # Ahead of the installed distribution, whichever way that is installed; the child makes sure of it.
+        # Before the installed distribution on the path, however that is installed; the child verifies it.
         environment = {**os.environ, "PYTHONPATH": str(tree), "HYPOTHESIS_STORAGE_DIRECTORY": str(tree / "hypothesis")}
         child = subprocess.Popen(
             command,
@@ -175,22 +176,22 @@ class Workshop:
 
 
 def try_all(mutants: list[Mutant], workshop: Workshop, jobs: int) -> Iterator[MutantResult]:
-    """Outcomes in the order of the mutants."""
+    """Yields results in the order of the mutants."""
     with ThreadPoolExecutor(jobs) as pool:
         yield from pool.map(workshop.try_mutant, mutants)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs what the command line asks for; 0 when no mutant survived."""
+    """Runs the requested mutants; returns 0 if none survived."""
     parser = argparse.ArgumentParser(prog="python -m quorumlog.simulator.mutate", description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="these mutants")
-    parser.add_argument("--list", action="store_true", help="say what there is, and run nothing")
-    parser.add_argument("--jobs", type=int, default=1, help="mutants tried at once (default 1)")
-    parser.add_argument("--compiled", action="store_true", help="as make compile runs them; needs --only")
-    parser.add_argument("--json", type=Path, help="write the outcomes there, too")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="mutants to try")
+    parser.add_argument("--list", action="store_true", help="list the mutants, and run nothing")
+    parser.add_argument("--jobs", type=int, default=1, help="number of parallel mutants (default 1)")
+    parser.add_argument("--compiled", action="store_true", help="use the modules of make compile; requires --only")
+    parser.add_argument("--json", type=Path, help="file to write the results to, too")
     chosen = parser.parse_args(arguments)
     if chosen.compiled and not chosen.only:
-        parser.error("--compiled compiles each mutant, which takes long: name them with --only")
+        parser.error("--compiled compiles each mutant, which takes long: select some with --only")
     mutants = load_mutants()
     if chosen.only:
         unknown = sorted(set(chosen.only) - {mutant.name for mutant in mutants})
@@ -202,7 +203,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{mutant.name} (scenario {mutant.scenario or '-'}): {mutant.story}\n    {'; '.join(mutant.checks)}")
         return 0
     if not (CHECKOUT / "tests").is_dir():
-        parser.error(f"the mutants are tried with the tests of a source checkout; {CHECKOUT} is none")
+        parser.error(f"the mutants are tried with the tests of a source checkout; {CHECKOUT} is not one")
     try:
         return _try(mutants, chosen.jobs, chosen.json, compiled=chosen.compiled)
     except (StalePatchError, NotCompiledError, CheckError) as problem:

@@ -28,16 +28,18 @@ from quorumlog.simulator.seeds.story import Story, run_story
 from quorumlog.simulator.seeds.summary import Tally, counted, replay_line
 from quorumlog.simulator.seeds.transcript import transcript
 
-#: Seeds between two lines of progress.
+#: Number of seeds between two progress lines.
 PROGRESS_SEEDS = 200
-#: New objects, and collections of these, between two searches for unreachable ones.
+#: Thresholds of the garbage collector: new objects, and collections of the younger generations.
 COLLECTIONS = (50_000, 20, 100)
 
 
 def run_seeds(
     seeds: Iterable[int], jobs: int, deadline: float | None = None, story: Story = Story.NODES
 ) -> Iterator[SeedResult]:
-    """Results as they come, from ``jobs`` processes, with no new seed after ``deadline`` (``time.monotonic``)."""
+    """Yields results as they arrive, from ``jobs`` processes, with no new seed after ``deadline``
+    (``time.monotonic``).
+    """
     waiting = iter(seeds)
     if jobs <= 1:
         for seed in waiting:
@@ -57,39 +59,43 @@ def run_seeds(
 
 
 def _spare_the_collector() -> None:
-    """What is loaded stays, and seeds leave few cycles behind: looking for these took a twelfth of the time."""
+    """Reduces garbage collections: loaded modules stay, and seeds leave few cycles behind; collections took a twelfth
+    of the time.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECTIONS)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs what the command line asks for; 0 when no seed broke a promise."""
+    """Runs the seeds that the command line requests; returns 0 if none violated an invariant."""
     parser = argparse.ArgumentParser(prog="python -m quorumlog.simulator.simulate", description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", type=int, help="replay this one")
-    parser.add_argument("--seeds", type=int, help="run this many, or fewer if the minutes are over first")
-    parser.add_argument("--minutes", type=float, help="run for so long, or shorter if the seeds are done first")
-    parser.add_argument("--start", type=int, default=1, help="the first seed (default 1)")
-    parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
-    parser.add_argument("--record", type=Path, help="write the totals and violations there, as JSON")
+    parser.add_argument("--seed", type=int, help="seed to replay")
+    parser.add_argument("--seeds", type=int, help="number of seeds to run, or fewer within --minutes")
+    parser.add_argument("--minutes", type=float, help="minutes to run, or less if the seeds are done")
+    parser.add_argument("--start", type=int, default=1, help="first seed (default 1)")
+    parser.add_argument("--jobs", type=int, default=2, help="number of processes (default 2)")
+    parser.add_argument("--record", type=Path, help="file for the totals and violations, as JSON")
     stories = parser.add_mutually_exclusive_group()
-    stories.add_argument("--groups", action="store_true", help="every seed has consumer groups, not one in three")
-    stories.add_argument("--rights", action="store_true", help="clients need permission, and what they may changes")
-    stories.add_argument("--clients", action="store_true", help="the SDK's own clients; odd seeds have consumer groups")
-    parser.add_argument("--history", type=Path, help="with --seed: write the clients' history there, as JSON lines")
-    parser.add_argument("--reduce", action="store_true", help="with --seed: cut it down to the faults that matter")
-    parser.add_argument("--out", type=Path, help="with --reduce: write the transcript there")
+    stories.add_argument("--groups", action="store_true", help="use consumer groups in every seed, not in one of three")
+    stories.add_argument("--rights", action="store_true", help="use clients that need ACLs, which change")
+    stories.add_argument(
+        "--clients", action="store_true", help="use the SDK's own clients; odd seeds have consumer groups"
+    )
+    parser.add_argument("--history", type=Path, help="with --seed: file for the clients' history, as JSON lines")
+    parser.add_argument("--reduce", action="store_true", help="with --seed: reduce it to the relevant faults")
+    parser.add_argument("--out", type=Path, help="with --reduce: file for the transcript")
     chosen = parser.parse_args(arguments)
     chosen_by = {Story.CLIENTS: chosen.clients, Story.GROUPS: chosen.groups, Story.RIGHTS: chosen.rights}
     story = next((story for story, is_chosen in chosen_by.items() if is_chosen), Story.NODES)
     if chosen.seed is not None and chosen.reduce:
         if story in (Story.CLIENTS, Story.RIGHTS):
-            parser.error(f"a seed of{story.value} cannot be cut down: its clients do other things without a fault")
+            parser.error(f"a seed of{story.value} cannot be reduced: its clients behave differently without a fault")
         return _reduce(chosen.seed, chosen.out, chosen.groups)
     if chosen.seed is not None:
         return _replay(chosen.seed, chosen.history, story)
     if chosen.seeds is None and chosen.minutes is None:
-        parser.error("say which: --seed N, --seeds N, or --minutes M")
+        parser.error("no seeds chosen: give --seed N, --seeds N, or --minutes M")
     return _run_many(chosen.start, chosen.seeds, chosen.minutes, chosen.jobs, chosen.record, story)
 
 
@@ -122,14 +128,14 @@ def _replay(seed: int, history_path: Path | None, story: Story) -> int:
     print(f"trace: {result.trace}")
     if result.traceback:
         print(result.traceback, file=sys.stderr)
-    print(f"violation: {result.violation}" if result.violation else "every promise held")
+    print(f"violation: {result.violation}" if result.violation else "all invariants hold")
     return 1 if result.violation else 0
 
 
 def _reduce(seed: int, out: Path | None, with_groups: bool) -> int:
     reduction = reduce_faults(lambda faults: Simulation(seed, faults, with_groups=with_groups).run())
     if reduction is None:
-        print(f"seed {seed}: every promise held; there is nothing to cut down")
+        print(f"seed {seed}: all invariants hold; nothing to reduce")
         return 0
     text, _ = transcript(seed, reduction.faults, with_groups)
     left = ", ".join(f"{fault.number} {fault.kind}" for fault in reduction.result.struck) or "none"

@@ -1,4 +1,4 @@
-"""What the port for Kafka's clients costs beside the SDK's own way, on the same nodes with the same records.
+"""The costs of the port for Kafka clients beside the SDK's own protocol, on the same nodes with the same records.
 
 - ``command``: ``python -m bench kafka-port``.
 - ``jobs``: one load in its own process; ``raw_client``: below any client library.

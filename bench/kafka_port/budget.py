@@ -1,4 +1,4 @@
-"""What the port is held against: figures of two sides, pairwise, and what they ought to be."""
+"""Targets of the port: figures of two sides, pairwise, and their required ratios."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from bench.figures import Figures
 LARGE, SMALL = 1_200, 140
 CONNECTIONS, IDLE_PARTITIONS = 1_000, 1_000
 
-#: Puts a load on the nodes.
+#: Runs a load on the nodes.
 Side = Callable[[], Figures]
 
 
 @dataclass(slots=True)
 class Budget:
-    """A figure of two sides, pairwise: the n-th of each was measured right after the other.
+    """A figure of two sides, pairwise: the n-th of each were measured in direct succession.
 
     Arguments:
-        what, unit: of the figure.
-        target: what the median of the ratios, the port's side to the other, ought to be; None: no ratio is asked for.
-        is_most: the target is the most that it may be.
-        is_difference: what one side is more than the other stands for the ratio.
+        what, unit: description of the figure.
+        target: required median of the ratios of the port's side to the other; None: there is none.
+        is_most: the target is a maximum.
+        is_difference: the difference of the sides replaces the ratio.
     """
 
     what: str
@@ -36,13 +36,13 @@ class Budget:
 
     @property
     def ratios(self) -> list[float]:
-        """Of each pair, the port's side to the other."""
+        """The ratio of the port's side to the other, for each pair."""
         pairs = zip(self.port, self.beside, strict=True)
         return [port - beside if self.is_difference else port / beside for port, beside in pairs]
 
     @property
     def met(self) -> bool | None:
-        """Whether the median of the ratios is what it ought to be; None without a target."""
+        """True if the median of the ratios meets the target; None without a target."""
         if self.target is None:
             return None
         ratio = statistics.median(self.ratios)
@@ -50,7 +50,7 @@ class Budget:
 
 
 def budgets() -> dict[str, Budget]:
-    """All of them, by the names that ``_measured`` has for them."""
+    """Returns all budgets, by the names that ``_measured`` uses."""
     return {
         "produce": Budget("produce, librdkafka / send_arrow", "k records/s", 0.8),
         "consume": Budget("consume, librdkafka / poll_arrow", "k records/s", 0.8),
@@ -61,7 +61,7 @@ def budgets() -> dict[str, Budget]:
         "small": Budget(f"poll_arrow, Kafka's batches of {SMALL} / the SDK's", "k records/s", 0.4),
         "cpu": Budget(f"leader's CPU, a kept batch of {LARGE:,} / one of the SDK's", "µs", 1.4, is_most=True),
         "idle": Budget(
-            f"{CONNECTIONS:,} idle connections, and what they are more than none",
+            f"{CONNECTIONS:,} idle connections, beyond none",
             "% of a core",
             2.0,
             is_most=True,
@@ -72,7 +72,7 @@ def budgets() -> dict[str, Budget]:
 
 
 def apache_budgets() -> dict[str, Budget]:
-    """Those of librdkafka on the port beside itself on Apache Kafka: what is the client's is on both sides."""
+    """Returns the budgets of librdkafka on the port beside Apache Kafka: the client's part is on both sides."""
     return {
         "apache produce": Budget("produce, librdkafka here / on Apache Kafka", "k records/s"),
         "apache consume": Budget("consume, librdkafka here / on Apache Kafka", "k records/s"),
@@ -80,10 +80,10 @@ def apache_budgets() -> dict[str, Budget]:
 
 
 class Turns:
-    """Runs the two sides of a budget one right after the other.
+    """Runs the two sides of a budget in direct succession.
 
     Arguments:
-        is_first: whether the port's side goes first.
+        is_first: True if the port's side goes first.
     """
 
     def __init__(self, budget: Budget, is_first: bool) -> None:
@@ -91,7 +91,7 @@ class Turns:
         self._is_first = is_first
 
     def take(self, port: Side, beside: Side) -> None:
-        """Measures both, in thousands of records a second."""
+        """Measures both, in thousands of records per second."""
         sides = ((port, self._budget.port), (beside, self._budget.beside))
         for measure, into in sides if self._is_first else reversed(sides):
             into.append(measure().operations_per_second / 1_000)

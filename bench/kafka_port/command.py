@@ -1,16 +1,16 @@
-"""``python -m bench kafka-port``: what the port for Kafka's clients costs beside the SDK's own way.
+"""``python -m bench kafka-port``: the costs of the port for Kafka clients beside the SDK's own protocol.
 
-Both sides of a pair run on the same three nodes with as many records of 100 B, one right after the other, and another
-side is first each time. New topics in each repetition.
+Both sides of a pair run on the same three nodes with as many records of 100 B, in direct succession, in another order
+each time. New topics in each repetition.
 
 - Produce: librdkafka's ``produce_batch`` beside ``send_arrow``.
-- Consume: librdkafka beside ``poll_arrow``, of what librdkafka and what the SDK has written.
+- Consume: librdkafka beside ``poll_arrow``, for records written by librdkafka and by the SDK.
 - The same without any client library, ready-made batches in and bytes out, one fetch at a time: the port beside gRPC.
-- ``poll_arrow`` of what Kafka's clients have written, in batches of 1,200 and of 140 records, beside what the SDK has.
-- The leader's CPU for a batch of 1,200 records, kept as it came, beside one of the SDK's: ready-made batches, without
+- ``poll_arrow`` of records written by Kafka's clients, in batches of 1,200 and of 140, beside those of the SDK.
+- The leader's CPU for a batch of 1,200 records, kept as received, beside one of the SDK's: ready-made batches, without
   any client library.
-- 1,000 connections on which nothing happens.
-- A fetch of 1,000 partitions with nothing new, incremental beside full, on a node by itself.
+- 1,000 idle connections.
+- A fetch of 1,000 partitions without news, incremental beside full, on a node of its own.
 - With ``--apache``: librdkafka on the port beside librdkafka on three brokers of Apache Kafka.
 """
 
@@ -62,7 +62,7 @@ from quorumlog.server.kafka.codec.headers import RequestHead, pack_request_heade
 from quorumlog.server.kafka.codec.primitives import encode
 from quorumlog.server.kafka.codec.version_requests import ApiVersionsRequest
 
-#: An entry of the SDK's with so many records takes about as many bytes as a Kafka batch.
+#: An entry of the SDK's with as many records has about as many bytes as a Kafka batch.
 _BYTES_PER_RECORD = RECORD_BYTES + 8
 _WINDOW = 16
 _WATCH_S = 10.0
@@ -70,7 +70,7 @@ _LEADERS_WITHIN_S = 60.0
 
 
 class UnreadyPortError(Exception):
-    """A cluster did not come to what is to be measured. The message is one line."""
+    """Raised if a cluster does not reach a measurable state. The message is one line."""
 
 
 def main(arguments: list[str]) -> int:
@@ -94,9 +94,9 @@ def main(arguments: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench kafka-port", description=__doc__)
-    parser.add_argument("--repetitions", type=int, default=5, help="how often everything is measured; 5")
-    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the amounts of data")
-    parser.add_argument("--apache", action="store_true", help="the same client on Apache Kafka as well")
+    parser.add_argument("--repetitions", type=int, default=5, help="number of repetitions; 5")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor of the amounts of data")
+    parser.add_argument("--apache", action="store_true", help="run the same client on Apache Kafka, too")
     add_json(parser)
     add_work_dir(parser)
     return parser
@@ -117,7 +117,7 @@ def _measured(given: argparse.Namespace, console: Console) -> dict[str, Budget]:
     found = budgets() | (apache_budgets() if given.apache else {})
     records = int(600_000 * given.scale)
     if given.apache and apache.missing():
-        raise UnreadyPortError(f"for Apache Kafka there is missing: {apache.missing()}")
+        raise UnreadyPortError(f"Apache Kafka requires: {apache.missing()}")
     with _nodes(given.work_dir, 3) as cluster:
         nodes = _MeasuredNodes(cluster)
         for repetition in range(given.repetitions):
@@ -128,7 +128,7 @@ def _measured(given: argparse.Namespace, console: Console) -> dict[str, Budget]:
             with _connections(nodes.port(1)):
                 found["idle"].port.append(nodes.busiest_percent())
         if given.apache:
-            # Last: as soon as they run, brokers take a part of the machine.
+            # Last: as soon as brokers run, they use a part of the machine.
             with apache.starter({})(given.work_dir) as brokers:
                 for repetition in range(given.repetitions):
                     _measure_apache(nodes, brokers.addresses, found, repetition, records)
@@ -210,7 +210,7 @@ def _measure_sessions(nodes: _MeasuredNodes, budget: Budget, repetitions: int, c
 
 
 class _MeasuredNodes:
-    """The nodes that are measured."""
+    """The measured nodes."""
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._cluster = cluster
@@ -218,11 +218,11 @@ class _MeasuredNodes:
         self.kafka = cluster.kafka_bootstrap_servers
 
     def port(self, node: int) -> str:
-        """Where a node serves Kafka's clients."""
+        """Returns the address of a node for Kafka clients."""
         return dict(zip(self._cluster.node_ids, self.kafka.split(","), strict=True))[node]
 
     def create(self, topics: tuple[str, ...], partitions: int = 1) -> None:
-        """Makes topics, and waits for their leaders."""
+        """Creates topics, and waits for their leaders."""
         factor = min(3, len(self._cluster.node_ids))
         with Admin(bootstrap_servers=self.own) as admin:
             admin.create_topics([NewTopic(topic, partitions, factor) for topic in topics])
@@ -243,7 +243,7 @@ class _MeasuredNodes:
         return leader
 
     def produce_batches(self, topic: str, records: int, count: int) -> Figures:
-        """Ready-made batches, as a Kafka client writes them."""
+        """Sends ready-made batches, as a Kafka client writes them."""
         return run_port_job(
             "produce-batches",
             address=self.leaders_port(topic),
@@ -255,7 +255,7 @@ class _MeasuredNodes:
         )
 
     def fetch_idle(self, in_session: bool, count: int) -> Figures:
-        """Fetches of a topic with nothing in it."""
+        """Fetches an empty topic."""
         return run_port_job(
             "fetch-idle",
             address=self.port(1),
@@ -266,11 +266,11 @@ class _MeasuredNodes:
         )
 
     def leaders_port(self, topic: str) -> str:
-        """Where the leader serves Kafka's clients."""
+        """Returns the address of the leader for Kafka clients."""
         return self.port(self._leader(topic))
 
     def leaders_cpu_us(self, topic: str, load: Side, count: int) -> tuple[float, Figures]:
-        """CPU of the leader's process for each of so many things, over a load, and what that comes to."""
+        """Returns the CPU of the leader's process per item over a load, and the load's figures."""
         pid = self._cluster.pid(self._leader(topic))
         assert pid is not None
         began = cpu_seconds(pid)
@@ -278,7 +278,7 @@ class _MeasuredNodes:
         return 1e6 * (cpu_seconds(pid) - began) / count, figures
 
     def busiest_percent(self) -> float:
-        """Of a core: what the first node takes while nothing is asked of it."""
+        """Returns the load of the idle first node, in percent of a core."""
         pid = self._cluster.pid(1)
         assert pid is not None
         return watch([pid], _WATCH_S).cpu_percent[0]
@@ -286,7 +286,7 @@ class _MeasuredNodes:
 
 @contextlib.contextmanager
 def _connections(address: str) -> Iterator[None]:
-    """So many connections that have asked for the versions, as all clients do, and then for nothing."""
+    """Holds connections that have requested the versions, as all clients do, and then nothing."""
     host, _, port = address.rpartition(":")
     header = pack_request_header(RequestHead(ApiVersionsRequest.API_KEY, 0, 1), "idle", flexible=False)
     asked = b"".join((header, *encode(ApiVersionsRequest(), 0)))
@@ -295,7 +295,7 @@ def _connections(address: str) -> Iterator[None]:
             connection = opened.enter_context(socket.create_connection((host, int(port)), timeout=10))
             connection.sendall(struct.pack(">i", len(asked)) + asked)
             if len(connection.recv(4)) < 4:
-                raise UnreadyPortError("the port does not take as many connections")
+                raise UnreadyPortError("the port does not accept as many connections")
         time.sleep(1.0)
         yield
 

@@ -17,12 +17,12 @@ from bench.figures import Figures
 
 _ROOT = Path(__file__).resolve().parents[2]
 _TIMEOUT_S = 240.0
-#: Records that ``produce_batch`` is given at once.
+#: Records passed to ``produce_batch`` at once.
 _BATCH = 1_000
 
 
 class PortJobError(Exception):
-    """A load did not come to its end; the message is what its process said last."""
+    """Raised if a load fails; the message is the last line of its process."""
 
 
 def run_port_job(name: str, **arguments: object) -> Figures:
@@ -55,7 +55,7 @@ def _fetch_idle(**arguments: Any) -> Figures:
 
 
 def _produce(servers: str, topic: str, size: int, count: int) -> Figures:
-    """``produce_batch`` of confluent-kafka: what comes nearest to ``send_arrow``."""
+    """Runs ``produce_batch`` of confluent-kafka, the closest to ``send_arrow``."""
     import time
 
     from confluent_kafka import Consumer, Producer, TopicPartition
@@ -71,7 +71,7 @@ def _produce(servers: str, topic: str, size: int, count: int) -> Figures:
         left: list[dict[str, object]] = [{"value": value} for _ in range(min(_BATCH, count - first))]
         while left:
             producer.produce_batch(topic, left)
-            # Those that the queue had no room for say so.
+            # Records for which the queue had no room are marked.
             left = [{"value": value} for each in left if "_error" in each]
             producer.poll(0.01 if left else 0)
     producer.flush(60)
@@ -85,17 +85,17 @@ def _produce(servers: str, topic: str, size: int, count: int) -> Figures:
 
 
 def _consume(servers: str, topic: str, size: int, count: int) -> Figures:
-    """``consume`` of confluent-kafka."""
+    """Runs ``consume`` of confluent-kafka."""
     from bench.peers.clients import confluent
     from bench.peers.clients.target import Target
 
-    # By default it asks for nothing for a second, once 100,000 records wait in it.
+    # By default it requests nothing for a second, once 100,000 records wait in it.
     options = {"records_per_poll": 10_000, "queued.min.messages": 1_000_000}
     return confluent.consume(Target(servers, topic, options=options), size, count)
 
 
 def _create(servers: str, topic: str) -> Figures:
-    """Makes a topic of one partition on three brokers of Apache Kafka."""
+    """Creates a topic of one partition on three brokers of Apache Kafka."""
     from bench.peers.clients import confluent
     from bench.peers.clients.target import Target
 

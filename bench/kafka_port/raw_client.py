@@ -1,4 +1,4 @@
-"""Loads the port for Kafka's clients below any client library, so that only the servers are measured."""
+"""Loads the port for Kafka clients below any client library, so that only the servers are measured."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _LENGTH, _BASE_OFFSET = struct.Struct(">i"), struct.Struct(">q")
 
 
 class PortError(Exception):
-    """The port did not do what the load asks of it. The message is one line."""
+    """Raised if a request of the load fails. The message is one line."""
 
 
 def batch_of(records: int, size: int) -> bytes:
-    """A batch as a Kafka client writes it, of records of random bytes without keys."""
+    """Returns a batch as a Kafka client writes it, of records of random bytes without keys."""
     table = to_log_schema(pa.table({"value": random_values(records, size)}), now_ms=time.time_ns() // 1_000_000)
     (rows,) = table.combine_chunks().to_batches()
     return write_kafka_batch(rows, base_offset=0, last_offset=records - 1, codec=KafkaCodec.NONE, leader_epoch=-1)
@@ -77,29 +77,29 @@ class PortConnection:
         self._writer.writelines((_SIZE.pack(len(content)), content))
 
     async def receive(self, kind: type[Response], version: int) -> Response:
-        """Takes the next answer."""
+        """Receives the next answer."""
         (size,) = _SIZE.unpack(await self._reader.readexactly(_SIZE.size))
         frame = await self._reader.readexactly(size)
         _, at = unpack_response_header(frame, flexible=version >= kind.FLEXIBLE_FROM)
         return decode(kind, frame, version, at=at)
 
     async def ask(self, message: KafkaMessage, version: int, kind: type[Response]) -> Response:
-        """Sends a request and takes its answer."""
+        """Sends a request and receives its answer."""
         self.send(message, version)
         return await self.receive(kind, version)
 
     def close(self) -> None:
-        """Ends it."""
+        """Closes the connection."""
         self._writer.close()
 
 
 async def produce(address: str, topic: str, *, records: int, size: int, count: int, window: int) -> Figures:
-    """Sends the same batch again and again to partition 0, some of them unacknowledged at a time.
+    """Sends the same batch repeatedly to partition 0, some of them unacknowledged at a time.
 
     Arguments:
-        address: of the leader's port.
-        records, size: of the batch: how many, and bytes of each.
-        count: batches.
+        address: the leader's address for Kafka clients.
+        records, size: number of records of the batch, and bytes of each.
+        count: number of batches.
     """
     batch = batch_of(records, size)
     request = ProduceRequest(
@@ -113,7 +113,7 @@ async def produce(address: str, topic: str, *, records: int, size: int, count: i
             answer = await connection.receive(ProduceResponse, _PRODUCE)
             code = answer.responses[0].partition_responses[0].error_code
             if code:
-                raise PortError(f"a batch was refused with error {code}")
+                raise PortError(f"a batch was rejected with error {code}")
             free.release()
 
     begin = time.perf_counter()
@@ -128,11 +128,11 @@ async def produce(address: str, topic: str, *, records: int, size: int, count: i
 
 
 async def fetch(address: str, topic: str, *, size: int, count: int) -> Figures:
-    """Fetches partition 0 from its beginning, one request at a time, and looks at nothing but where batches end.
+    """Fetches partition 0 from its start, one request at a time, and reads nothing but the ends of batches.
 
     Arguments:
         size: bytes of each record.
-        count: records.
+        count: number of records.
     """
     connection = await PortConnection.to(address)
     position = 0
@@ -153,7 +153,7 @@ async def fetch(address: str, topic: str, *, size: int, count: int) -> Figures:
 
 
 def _offset_behind(records: Buffer) -> int:
-    """The offset after the last of some batches."""
+    """Returns the offset after the last of some batches."""
     at = last = 0
     while at < len(records):
         last = at
@@ -163,7 +163,7 @@ def _offset_behind(records: Buffer) -> int:
 
 
 async def fetch_by_grpc(bootstrap: str, topic: str, *, size: int, count: int) -> Figures:
-    """The same by the SDK's protocol."""
+    """Fetches the same with the SDK's protocol."""
     topic_id, leaders = await find_leaders(bootstrap, topic)
     position = 0
     async with grpc.aio.insecure_channel(leaders[0], options=OPTIONS) as channel:

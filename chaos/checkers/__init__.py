@@ -1,9 +1,9 @@
-"""Histories of what clients did and saw, and the checkers that give a verdict on them.
+"""Histories of client operations, and the checkers that judge them.
 
-May import: no other room of `chaos`.
+May import: no other folder of `chaos`.
 
-- ``history``: what clients did and saw, one record per operation.
+- ``history``: operations of clients and their results, one record per operation.
 - ``checkers``: judges such a history.
-- ``group_history``: what members of consumer groups were told and did.
-- ``group_checkers``: judges that.
+- ``group_history``: operations of members of consumer groups.
+- ``group_checkers``: judges such a history.
 """

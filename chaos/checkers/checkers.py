@@ -1,6 +1,6 @@
 """Judges a history. A log needs no search: offsets are the order, so these are hash joins and sweeps over time.
 
-The numbers are those of docs/chaos.md. Each checker takes a history and returns what is wrong with it, if anything.
+The numbers are those of docs/chaos.md. Each checker takes a history and returns the anomalies in it.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 
 from quorumlog.chaos.checkers.history import History, Operation, OperationKind, OperationOutcome
 
-#: Anomalies reported per checker; a broken run may have thousands of the same kind.
+#: Maximum number of anomalies reported per checker; a broken run may have thousands of the same kind.
 MOST_REPORTED = 20
 
 
 @dataclass(slots=True, frozen=True)
 class Anomaly:
-    """A broken promise: which, in one line, and the operations that show it."""
+    """A broken invariant: its number, a description in one line, and the operations that prove it."""
 
     invariant: str
     message: str
@@ -24,7 +24,7 @@ class Anomaly:
 
 
 def _sightings(history: History) -> Iterator[tuple[str, int, str, Operation]]:
-    """Every (partition, offset, value) that was acknowledged or read."""
+    """Yields every (partition, offset, value) that was acknowledged or read."""
     for send in history.sends(OperationOutcome.OK):
         if send.offset >= 0:
             yield send.partition, send.offset, send.value, send
@@ -34,12 +34,12 @@ def _sightings(history: History) -> Iterator[tuple[str, int, str, Operation]]:
 
 
 def one_value_per_offset(history: History) -> list[Anomaly]:
-    """I1: each (partition, offset) has one value, over every acknowledgement (of acks=all) and every poll."""
+    """I1: each (partition, offset) has one value, over every acknowledgement (with acks=all) and every poll."""
     found: list[Anomaly] = []
     seen: dict[tuple[str, int], tuple[str, Operation]] = {}
     for partition, offset, value, operation in _sightings(history):
         if not operation.acks_all:
-            continue  # acks=1 may be lost with its leader, and its offset given to another
+            continue  # a record with acks=1 may be lost with its leader, and its offset reused
         first, before = seen.setdefault((partition, offset), (value, operation))
         if first != value:
             message = f"offset {offset} of {partition} holds {first!r} and {value!r}"
@@ -63,8 +63,9 @@ def no_value_twice(history: History) -> list[Anomaly]:
 
 def acknowledged_is_read(history: History) -> list[Anomaly]:
     """I3: each record acknowledged with acks=all below the highest offset read was read; and the final reader, which
-    starts from 0 after healing, sees every one of them. Below where readers were told that the log starts, or is
-    compacted, records are gone by intention. (What compaction leaves is judged where it is written and served.)"""
+    starts from 0 after healing, reads every one of them. Below the log start or compaction point reported to readers,
+    records are removed on purpose. (The result of compaction is judged where it is written and served.)
+    """
     found: list[Anomaly] = []
     polls = list(history.polls())
     finals = [poll for poll in polls if poll.final]
@@ -84,7 +85,7 @@ def acknowledged_is_read(history: History) -> list[Anomaly]:
 
 
 def _log_starts(history: History) -> dict[str, int]:
-    """By partition, the highest log start or point of compaction that a reader was told of."""
+    """Returns for each partition the highest log start or compaction point that was reported to a reader."""
     starts: dict[str, int] = {}
     for reset in history.resets():
         starts[reset.partition] = max(reset.offset, starts.get(reset.partition, 0))
@@ -117,13 +118,13 @@ def polls_in_order(history: History) -> list[Anomaly]:
         key = (poll.process, poll.partition)
         if poll.kind is OperationKind.RESET:
             if poll.offset <= positions.get(key, -1):
-                message = f"{poll.process} was sent back to {poll.partition} offset {poll.offset}"
+                message = f"{poll.process} was reset to {poll.partition} offset {poll.offset}"
                 found.append(Anomaly("I5", message, (poll,)))
             positions[key] = poll.offset
         for offset, _ in poll.records:
             expected = positions.get(key)
             if expected is not None and offset != expected and not expected < offset <= poll.compacted_offset:
-                message = f"{poll.process} read {poll.partition} offset {offset} where {expected} comes next"
+                message = f"{poll.process} read {poll.partition} offset {offset} instead of {expected}"
                 found.append(Anomaly("I5", message, (poll,)))
             positions[key] = offset + 1
     return found
@@ -150,7 +151,8 @@ def sends_in_order(history: History) -> list[Anomaly]:
 
 def sends_after_acknowledged(history: History) -> list[Anomaly]:
     """I7: a send's offset exceeds every offset acknowledged before it was invoked. I10: so does a linearizable end
-    offset, and it is not below one that was answered before it was asked for, across leaders too."""
+    offset, which is also not below one that was returned before it was requested, even by another leader.
+    """
     found: list[Anomaly] = []
     floors: dict[str, int] = {}
     at_invocation: dict[int, int] = {}
@@ -170,22 +172,23 @@ def sends_after_acknowledged(history: History) -> list[Anomaly]:
             message = f"{operation.value!r} got offset {offset} in {partition} after {floor - 1} was acknowledged"
             found.append(Anomaly("I7", message, (operation,)))
         elif offset < floor:
-            message = f"the end of {partition} was said to be {offset} after it had been {floor}"
+            message = f"the end of {partition} was reported as {offset} after it had been {floor}"
             found.append(Anomaly("I10", message, (operation,)))
         floors[partition] = max(floors.get(partition, 0), offset + 1 if is_send else offset)
     return found
 
 
 def _moments(operations: list[Operation]) -> list[tuple[bool, int]]:
-    """(is return, place in ``operations``) of every invocation and return, in the order of time. At one instant an
-    invocation comes first: only what returned strictly earlier counts as before."""
+    """Returns (is return, index in ``operations``) of every invocation and return, in time order. At the same instant
+    an invocation comes first: only operations that returned strictly earlier count as before.
+    """
     moments = [(o.invoked_us, False, number) for number, o in enumerate(operations)]
     moments += [(o.returned_us, True, number) for number, o in enumerate(operations)]
     return [(is_return, number) for _, is_return, number in sorted(moments)]
 
 
 def offsets_dense(history: History) -> list[Anomaly]:
-    """I8: the final reader saw every offset from the log start to the end, past everything acknowledged."""
+    """I8: the final reader read every offset from the log start to the end, beyond all acknowledged ones."""
     found: list[Anomaly] = []
     ends: dict[str, int] = {}
     for poll in history.reads():
@@ -196,7 +199,9 @@ def offsets_dense(history: History) -> list[Anomaly]:
         for offset, _ in poll.records:
             expected = ends.get(poll.partition, 0)
             if offset != expected and not expected < offset <= poll.compacted_offset:
-                found.append(Anomaly("I8", f"offset {expected} of {poll.partition} is missing: {offset} came", (poll,)))
+                found.append(
+                    Anomaly("I8", f"offset {expected} of {poll.partition} is missing: {offset} was read", (poll,))
+                )
             ends[poll.partition] = offset + 1
     for send in history.sends(OperationOutcome.OK):
         if send.acks_all and send.offset >= ends.get(send.partition, 0):
@@ -218,11 +223,11 @@ CHECKERS: tuple[Callable[[History], list[Anomaly]], ...] = (
 
 
 def check(history: History, *, read_back: bool = True) -> list[Anomaly]:
-    """Everything wrong with a history, at most ``MOST_REPORTED`` of each kind.
+    """Returns all anomalies of a history, at most ``MOST_REPORTED`` of each kind.
 
     Arguments:
-        read_back: whether the final reader came to the end. If not, it is one reader among others: what it did not come
-            to is neither lost nor missing, and I8 says nothing.
+        read_back: True if the final reader reached the end. If not, it is one reader among others: records that it did
+            not reach are neither lost nor missing, and I8 does not apply.
     """
     checkers = CHECKERS
     if not read_back:

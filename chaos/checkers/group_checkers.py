@@ -1,6 +1,6 @@
-"""I13, judged from what the members of consumer groups were told and did.
+"""I13, judged from the operations of members of consumer groups.
 
-Each checker takes the operations of one group and partition, in the order of their end, and returns what is wrong.
+Each checker takes the operations of one group and partition, in the order of their end, and returns the anomalies.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ INVARIANT = "I13"
 
 @dataclass(slots=True, frozen=True)
 class GroupAnomaly:
-    """A broken promise: in one line, and the operations that show it."""
+    """A broken invariant: a description in one line, and the operations that prove it."""
 
     message: str
     operations: tuple[GroupOperation, ...] = ()
@@ -28,11 +28,11 @@ class GroupAnomaly:
 
 @dataclass(slots=True, frozen=True)
 class Duplicate:
-    """Records that a group has done the work of more than once.
+    """Records that a group has processed more than once.
 
     Arguments:
-        count: how many.
-        why: what became of the work before, which was not committed when the partition was read anew.
+        count: number of records.
+        why: fate of the earlier work, which was not committed when the partition was read again.
     """
 
     part: Part
@@ -51,7 +51,9 @@ class Coverage:
         self._ends: list[int] = []
 
     def add(self, first: int, end: int) -> list[tuple[int, int]]:
-        """Adds the offsets from ``first`` to before ``end``; returns the ranges among them that were in it before."""
+        """Adds the offsets from ``first`` to before ``end``; returns the ranges among them that were already
+        included.
+        """
         low = bisect_left(self._ends, first)
         high = bisect_right(self._starts, end)
         known = [
@@ -65,7 +67,7 @@ class Coverage:
         return known
 
     def first_missing(self, start: int = 0) -> int:
-        """The first offset from ``start`` on that is not in it."""
+        """Returns the first offset from ``start`` on that is not included."""
         place = bisect_right(self._starts, start) - 1
         return max(start, self._ends[place]) if place >= 0 else start
 
@@ -74,11 +76,12 @@ class Coverage:
 
 
 def one_worker_at_a_time(operations: list[GroupOperation], tolerance_us: int) -> list[GroupAnomaly]:
-    """(a) No two members work on a partition at one time. One that does not give up in time is put out while it works.
+    """(a) No two members work on a partition at the same time. A member that does not revoke in time is removed while
+    it works.
 
     Arguments:
-        tolerance_us: so long a member may go on that was cut off: by how much its clock may lag behind its
-            coordinator's in a session.
+        tolerance_us: time for which a member that was removed may continue: the lag of its clock behind its
+            coordinator's during a session.
     """
     found: list[GroupAnomaly] = []
     latest: GroupOperation | None = None
@@ -87,7 +90,7 @@ def one_worker_at_a_time(operations: list[GroupOperation], tolerance_us: int) ->
             allowed = tolerance_us if latest.ending is Ending.LOST else 0
             if own.invoked_us < latest.returned_us - allowed:
                 message = (
-                    f"{own.member} works on {own.part} from {own.invoked_us} µs on, and {latest.member}, which"
+                    f"{own.member} works on {own.part} from {own.invoked_us} µs on, but {latest.member}, which"
                     f" {latest.ending.value}, did so from {latest.invoked_us} to {latest.returned_us} µs"
                 )
                 found.append(GroupAnomaly(message, (latest, own)))
@@ -97,7 +100,7 @@ def one_worker_at_a_time(operations: list[GroupOperation], tolerance_us: int) ->
 
 
 def work_while_owning(operations: list[GroupOperation]) -> list[GroupAnomaly]:
-    """(a) Nobody does work on a partition that it does not have, or has no more."""
+    """(a) No member processes a partition that it does not own, or no longer owns."""
     owns: dict[str, list[GroupOperation]] = {}
     for own in operations:
         if own.act is Act.OWN:
@@ -110,14 +113,14 @@ def work_while_owning(operations: list[GroupOperation]) -> list[GroupAnomaly]:
         ):
             message = (
                 f"{work.member} processes {work.part} from {work.offset} to {work.end} between {work.invoked_us} and"
-                f" {work.returned_us} µs, when it does not have it"
+                f" {work.returned_us} µs, but does not own it"
             )
             found.append(GroupAnomaly(message, (work, *owns.get(work.member, ()))))
     return found
 
 
 def commits_fenced(operations: list[GroupOperation]) -> list[GroupAnomaly]:
-    """(b) Once a member has been given a partition, nobody who had it before commits any more."""
+    """(b) Once a member has been assigned a partition, no former owner can commit."""
     found: list[GroupAnomaly] = []
     owners = sorted((each for each in operations if each.act is Act.OWN), key=lambda each: each.invoked_us)
     starts = [own.invoked_us for own in owners]
@@ -126,7 +129,7 @@ def commits_fenced(operations: list[GroupOperation]) -> list[GroupAnomaly]:
             continue
         place = bisect_left(starts, commit.invoked_us) - 1
         owner = owners[place] if place >= 0 else None
-        # Who is given a partition may commit at that very instant, and who had it before may have done so first.
+        # A new owner may commit at the instant of the assignment, and the former owner may have committed just before.
         given = owners[place + 1 : bisect_right(starts, commit.invoked_us)]
         if all(own is None or own.member != commit.member for own in (owner, *given)):
             who = "nobody" if owner is None else f"{owner.member} since {owner.invoked_us} µs"
@@ -142,7 +145,9 @@ def commits_fenced(operations: list[GroupOperation]) -> list[GroupAnomaly]:
 
 
 def _that_count(operations: list[GroupOperation]) -> list[GroupOperation]:
-    """All but the commits that came behind a later one of their member: those are answered, and store nothing."""
+    """Returns all operations except commits that arrived after a later one of their member: those are answered, but
+    store nothing.
+    """
     newest: dict[str, int] = {}
     counting: list[GroupOperation] = []
     for each in operations:
@@ -155,8 +160,9 @@ def _that_count(operations: list[GroupOperation]) -> list[GroupOperation]:
 
 
 def _that_go_back(operations: list[GroupOperation]) -> list[GroupOperation]:
-    """The commits of less than their member had asked to commit before. It may: it has read anew how far the group had
-    come while the earlier commit, which it had given up, was still on its way."""
+    """Returns the commits below an offset that their member had tried to commit before. That is valid: the member has
+    read the committed offset again while the earlier, abandoned commit was still in flight.
+    """
     most: dict[str, int] = {}
     back: list[GroupOperation] = []
     commits = (each for each in operations if each.act is Act.COMMIT and each.outcome is not OperationOutcome.FAIL)
@@ -168,7 +174,7 @@ def _that_go_back(operations: list[GroupOperation]) -> list[GroupOperation]:
 
 
 def _taken_back(before: GroupOperation, offset: int, by_us: int, going_back: list[GroupOperation]) -> bool:
-    """Whether it may be that only ``offset`` is committed at a time, though ``before`` had been."""
+    """True if ``offset`` alone may be committed at a time, although ``before`` had been."""
     return any(
         back.offset <= offset
         and back.invoked_us <= by_us
@@ -178,15 +184,16 @@ def _taken_back(before: GroupOperation, offset: int, by_us: int, going_back: lis
 
 
 def committed_offsets_linearizable(operations: list[GroupOperation]) -> list[GroupAnomaly]:
-    """(c) Committed offsets go back only where a member takes its own commit back, and whoever asks is told no less
-    than was acknowledged before, and nothing that nobody has committed."""
+    """(c) Committed offsets go back only where a member replaces its own commit; and a reader gets no lower offset than
+    was acknowledged before, and no offset that was never committed.
+    """
     found: list[GroupAnomaly] = []
     asked = [each for each in _that_count(operations) if each.act in (Act.COMMIT, Act.READ_COMMITTED)]
     going_back = _that_go_back(asked)
     wished = {each.offset for each in asked if each.act is Act.COMMIT and each.outcome is not OperationOutcome.FAIL} | {
         -1
     }
-    # At one instant an invocation comes first: only what returned strictly earlier counts as before.
+    # At the same instant an invocation comes first: only operations that returned strictly earlier count as before.
     moments = sorted(
         [(each.invoked_us, False, number) for number, each in enumerate(asked)]
         + [(each.returned_us, True, number) for number, each in enumerate(asked)]
@@ -206,11 +213,13 @@ def committed_offsets_linearizable(operations: list[GroupOperation]) -> list[Gro
             and operation.offset < before.offset
             and not _taken_back(before, operation.offset, operation.returned_us, going_back)
         ):
-            what = "commits" if operation.act is Act.COMMIT else "is told that committed is"
+            what = "commits" if operation.act is Act.COMMIT else "reads the committed"
             message = f"{operation.member} {what} offset {operation.offset} of {operation.part} after {before.offset}"
             found.append(GroupAnomaly(message, (before, operation)))
         if operation.act is Act.READ_COMMITTED and operation.offset not in wished:
-            message = f"{operation.member} is told offset {operation.offset} of {operation.part}: nobody committed that"
+            message = (
+                f"{operation.member} reads offset {operation.offset} of {operation.part}, which was never committed"
+            )
             found.append(GroupAnomaly(message, (operation,)))
         if floor is None or operation.offset > floor.offset:
             floor = operation
@@ -221,7 +230,7 @@ def committed_offsets_linearizable(operations: list[GroupOperation]) -> list[Gro
 
 
 def commits_after_processing(operations: list[GroupOperation]) -> list[GroupAnomaly]:
-    """(d) Nobody asks to commit beyond what the group has done by then."""
+    """(d) No member tries to commit beyond the records that the group has processed."""
     found: list[GroupAnomaly] = []
     done = Coverage()
     moments = [(each.returned_us, False, n) for n, each in enumerate(operations) if each.act in (Act.PROCESS, Act.PASS)]
@@ -240,7 +249,7 @@ def commits_after_processing(operations: list[GroupOperation]) -> list[GroupAnom
 
 
 def all_processed(operations: list[GroupOperation], end: int) -> list[GroupAnomaly]:
-    """(d) In the end every record before ``end`` has been processed, if it was kept for long enough."""
+    """(d) In the end every record before ``end`` has been processed, if it was retained for long enough."""
     done = Coverage()
     for each in operations:
         if each.act in (Act.PROCESS, Act.PASS):
@@ -249,12 +258,12 @@ def all_processed(operations: list[GroupOperation], end: int) -> list[GroupAnoma
     if missing >= end:
         return []
     part = operations[0].part if operations else ""
-    return [GroupAnomaly(f"offset {missing} of {part} was never processed; the log goes on to {end}")]
+    return [GroupAnomaly(f"offset {missing} of {part} was never processed; the log continues to {end}")]
 
 
 @dataclass(slots=True)
 class _Work:
-    """Who has processed what of a partition, as time goes on."""
+    """The members that have processed each part of a partition, so far."""
 
     done: list[GroupOperation] = field(default_factory=list)
     covered: Coverage = field(default_factory=Coverage)
@@ -262,8 +271,9 @@ class _Work:
 
 
 def duplicates(operations: list[GroupOperation]) -> tuple[list[Duplicate], list[GroupAnomaly]]:
-    """(d) Every record that was processed again, with what became of the work before; and those of them that were
-    committed before the second owner asked how far the group had come."""
+    """(d) Returns the records that were processed again, with the fate of the earlier work; and as anomalies those that
+    were committed before the second owner read the committed offset.
+    """
     explained: list[Duplicate] = []
     found: list[GroupAnomaly] = []
     commits = [each for each in _that_count(operations) if each.act is Act.COMMIT]
@@ -282,7 +292,7 @@ def duplicates(operations: list[GroupOperation]) -> tuple[list[Duplicate], list[
             if read is None or settled is not None or read.offset > first:
                 message = (
                     f"{operation.member} processes {operation.part} from {first} to {end} again: {before.member} had"
-                    f" done so, and it was committed before {operation.member} asked where to begin"
+                    f" done so, and it was committed before {operation.member} read the start offset"
                 )
                 shown = [each for each in (before, settled, read, operation) if each is not None]
                 found.append(GroupAnomaly(message, tuple(shown)))
@@ -307,7 +317,7 @@ def _committed_before(
 
 
 def _fate(before: GroupOperation, owns: list[GroupOperation], commits: list[GroupOperation]) -> str:
-    """What became of a member's work that it had not committed."""
+    """Returns the fate of a member's uncommitted work."""
     tried = any(each.member == before.member and each.offset > before.offset for each in commits)
     own = next(
         (
@@ -318,10 +328,11 @@ def _fate(before: GroupOperation, owns: list[GroupOperation], commits: list[Grou
         None,
     )
     ending = "had no right to it" if own is None else own.ending.value
-    return f"{ending}, {'its commit was refused or not answered' if tried else 'nothing was committed of it'}"
+    return f"{ending}, {'its commit was rejected or not answered' if tried else 'it was not committed'}"
 
 
-# -- all of it --------------------------------------------------------------------------------------------------------
+# -- all checkers
+# --------------------------------------------------------------------------------------------------------
 
 
 CHECKERS: tuple[Callable[[list[GroupOperation]], list[GroupAnomaly]], ...] = (
@@ -333,12 +344,12 @@ CHECKERS: tuple[Callable[[list[GroupOperation]], list[GroupAnomaly]], ...] = (
 
 @dataclass(slots=True)
 class GroupVerdict:
-    """What a history came to.
+    """Result of checking a history.
 
     Arguments:
-        anomalies: broken promises.
-        duplicates: records processed again, by what became of the work before.
-        processed: records, each time that they were.
+        anomalies: broken invariants.
+        duplicates: number of records processed again, by the fate of the earlier work.
+        processed: number of records processed, repetitions included.
     """
 
     anomalies: list[GroupAnomaly] = field(default_factory=list)
@@ -356,10 +367,9 @@ def check_groups(
     """Judges a history of consumer groups.
 
     Arguments:
-        ends: how far each group was to come in each partition; of others that is not judged.
-        tolerance_us: as of ``one_worker_at_a_time``.
-        knows_when_work_ends: it is so certain when members did what that work beyond their ownership is a broken
-            promise.
+        ends: the offset that each group had to reach in each partition; others are not judged.
+        tolerance_us: see ``one_worker_at_a_time``.
+        knows_when_work_ends: times of work are exact enough that work outside of ownership is an anomaly.
     """
     verdict = GroupVerdict()
     parts = history.by_part()
@@ -381,4 +391,4 @@ def check_groups(
 
 
 def _never_read(part: Part, end: int) -> list[GroupAnomaly]:
-    return [GroupAnomaly(f"{part} was never read; the log goes on to {end}")] if end else []
+    return [GroupAnomaly(f"{part} was never read; the log continues to {end}")] if end else []

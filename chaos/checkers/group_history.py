@@ -1,4 +1,4 @@
-"""What the members of consumer groups were told and did: one record per operation.
+"""Operations of the members of consumer groups: one record per operation.
 
 The simulator and the real-process scenarios write the same history, and ``group_checkers`` judge it. Times are
 microseconds on the one clock of the run.
@@ -17,10 +17,10 @@ from quorumlog.chaos.checkers.history import OperationOutcome
 
 
 class Act(Enum):
-    """What a member did.
+    """Kind of a member's operation.
 
-    OWN: it took a partition for its own, and worked on it. READ_COMMITTED: it asked how far the group has come.
-    PROCESS: it did the work of records. PASS: it passed records over that are not kept any more. COMMIT: it committed.
+    OWN: it owned a partition, and worked on it. READ_COMMITTED: it read the group's committed offset. PROCESS: it
+    processed records. PASS: it skipped records that are no longer retained. COMMIT: it committed.
     """
 
     OWN = "own"
@@ -31,7 +31,7 @@ class Act(Enum):
 
 
 class Ending(Enum):
-    """How it came that a member works on a partition no more."""
+    """Reason why a member's ownership of a partition ended."""
 
     OPEN = "still has it"
     REVOKED = "gave it up"
@@ -42,7 +42,7 @@ class Ending(Enum):
 
 
 class Part(NamedTuple):
-    """A partition as one group sees it."""
+    """A partition from the view of one group."""
 
     group: str
     partition: str
@@ -56,16 +56,16 @@ class GroupOperation:
     """One operation of one member.
 
     Arguments:
-        group, partition: where; a partition is ``topic-number``.
-        member: which incarnation of a member: one that is started again under the same name is another.
-        invoked_us, returned_us: when it began and ended. Of an OWN: from when to when the member worked on the
-            partition, at most as long as its session lasted by its own clock.
-        outcome: of a COMMIT or READ_COMMITTED. INFO: nobody knows whether it was stored.
-        offset: of a COMMIT and READ_COMMITTED: the next record to be read; -1: nothing is committed. Of a PROCESS and
-            PASS: the first record.
-        end: of a PROCESS and PASS: after the last record.
-        ending: of an OWN.
-        number: of a COMMIT: the how manieth of its member it is, where a later one may overtake it; 0 where none may.
+        group, partition: group and partition; a partition is ``topic-number``.
+        member: incarnation of a member: one that is restarted under the same name is another.
+        invoked_us, returned_us: start and end. For OWN: the time in which the member worked on the partition, at most
+            as long as its session lasted by its own clock.
+        outcome: result of a COMMIT or READ_COMMITTED. INFO: it is unknown if the commit was stored.
+        offset: for COMMIT and READ_COMMITTED: the next record to be read; -1: none is committed. For PROCESS and PASS:
+            the first record.
+        end: for PROCESS and PASS: the offset after the last record.
+        ending: for OWN.
+        number: for COMMIT: its sequence number within the member, if a later one may overtake it; 0 if none may.
     """
 
     group: str
@@ -82,7 +82,7 @@ class GroupOperation:
 
     @property
     def part(self) -> Part:
-        """Of which group and partition."""
+        """The group and partition."""
         return Part(self.group, self.partition)
 
 
@@ -103,7 +103,7 @@ class GroupHistory:
         self.operations.append(operation)
 
     def by_part(self) -> dict[Part, list[GroupOperation]]:
-        """The operations of each group and partition, in the order of their end; what ends together as recorded."""
+        """Returns the operations of each group and partition, ordered by their end; simultaneous ones as recorded."""
         parts: dict[Part, list[GroupOperation]] = {}
         for operation in sorted(self.operations, key=lambda each: each.returned_us):
             parts.setdefault(operation.part, []).append(operation)

@@ -1,7 +1,7 @@
-"""What the clients of a run did and saw: one record per operation, one JSON object per line.
+"""Operations of the clients of a run and their results: one record per operation, one JSON object per line.
 
-The simulator and the real-process suite write the same history, and the same checkers judge it. Times are
-microseconds on the one clock of the run.
+The simulator and the real-process suite write the same history, and the same checkers judge it. Times are microseconds
+on the one clock of the run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 class OperationKind(Enum):
-    """What a client did."""
+    """Kind of a client's operation."""
 
     SEND = "send"
     POLL = "poll"
@@ -23,7 +23,7 @@ class OperationKind(Enum):
 
 
 class OperationOutcome(Enum):
-    """How it ended. FAIL: definitely without effect. INFO: nobody knows."""
+    """Outcome of an operation. FAIL: definitely without effect. INFO: unknown."""
 
     OK = "ok"
     FAIL = "fail"
@@ -35,17 +35,17 @@ class Operation:
     """One operation of one client.
 
     Arguments:
-        process: which client; a consumer's name stands for one assignment.
-        invoked_us, returned_us: when it began and ended.
+        process: the client; a consumer's name identifies one assignment.
+        invoked_us, returned_us: start and end.
         partition: ``topic-number``.
-        value: of a SEND, unique in the run.
-        offset: of a SEND that is OK, where its record is, if that was said; of an END_OFFSET, the answer; of a RESET,
-            the log start from which a reader goes on, since what it would have read next is not kept any more; else -1.
-        leader_epoch: in which it was answered; -1 when unknown.
+        value: for SEND, unique in the run.
+        offset: for a SEND that is OK, the offset of its record, if reported; for END_OFFSET, the answer; for RESET, the
+            log start at which a reader continues because its next record is no longer retained; otherwise -1.
+        leader_epoch: epoch in which it was answered; -1 if unknown.
         acks_all: a SEND that promised durability.
-        records: of a POLL, (offset, value) in the order given.
-        high_watermark: of a POLL, what came with it; -1 when unknown.
-        compacted_offset: of a POLL: below it, records are missing that later ones of the same key have superseded.
+        records: for POLL, (offset, value) in the order received.
+        high_watermark: for POLL, the reported one; -1 if unknown.
+        compacted_offset: for POLL: below it, records are missing that later ones of the same key have superseded.
         final: a POLL or RESET of the reader that starts from 0 after the cluster has healed.
     """
 
@@ -82,19 +82,19 @@ class History:
         self.operations.append(operation)
 
     def sends(self, outcome: OperationOutcome | None = None) -> Iterator[Operation]:
-        """Sends, of one outcome or all."""
+        """Yields sends of one outcome, or all."""
         return (o for o in self.operations if o.kind is OperationKind.SEND and outcome in (None, o.outcome))
 
     def polls(self) -> Iterator[Operation]:
-        """Polls that returned."""
+        """Yields polls that returned."""
         return (o for o in self.operations if o.kind is OperationKind.POLL and o.outcome is OperationOutcome.OK)
 
     def resets(self) -> Iterator[Operation]:
-        """Readers' moves to where the log starts."""
+        """Yields resets of readers to the log start."""
         return (o for o in self.operations if o.kind is OperationKind.RESET)
 
     def reads(self) -> Iterator[Operation]:
-        """Polls that returned, and resets, in the order of their end."""
+        """Yields polls that returned, and resets, in the order of their end."""
         return (
             o
             for o in self.operations
@@ -102,7 +102,7 @@ class History:
         )
 
     def end_offsets(self) -> Iterator[Operation]:
-        """Linearizable end offsets that returned."""
+        """Yields linearizable end offsets that returned."""
         return (o for o in self.operations if o.kind is OperationKind.END_OFFSET and o.outcome is OperationOutcome.OK)
 
     def save(self, path: Path) -> None:
@@ -115,10 +115,10 @@ class History:
 
     @classmethod
     def load(cls, path: Path) -> History:
-        """Reads what ``save`` wrote.
+        """Reads a file that ``save`` wrote.
 
         Raises:
-            ValueError: a line is not an operation; says which.
+            ValueError: a line is not an operation; the message names it.
         """
         history = cls()
         with path.open(encoding="utf-8") as lines:

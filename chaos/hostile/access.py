@@ -1,4 +1,4 @@
-"""How hostile clients get to the nodes, and as whom."""
+"""Addresses and credentials with which hostile clients reach the nodes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _SIGN_IN_S = 10.0
 
 @dataclass(slots=True, frozen=True)
 class Entrance:
-    """How hostile clients get to the nodes, as it is written into the orders of their processes.
+    """Addresses and credentials of hostile clients, as they are passed to their processes.
 
     Arguments:
         nodes: node id -> host:port.
-        kafka: the same for Kafka's clients, where they are the ones that mean no good.
-        options: of a client, as the SDK takes them; none without TLS.
-        forbidden: what no answer may hold.
+        kafka: the same for Kafka clients, if these are the hostile ones.
+        options: client options of the SDK; empty without TLS.
+        forbidden: texts that no answer may contain.
     """
 
     nodes: dict[int, str]
@@ -34,20 +34,20 @@ class Entrance:
     kafka: dict[int, str] = field(default_factory=dict)
 
     def credentials(self) -> grpc.ChannelCredentials | None:
-        """For connections; None without TLS."""
+        """Returns credentials for connections; None without TLS."""
         return credentials_of(self.options) if self.options else None
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """For connections without gRPC; None without TLS."""
+        """Returns a context for connections without gRPC; None without TLS."""
         return ssl.create_default_context(cafile=self.options["ssl_ca_location"]) if self.options else None
 
     def identity(self) -> ScramIdentity | None:
-        """Who signs in by password, if somebody does."""
+        """Returns the identity for password authentication, if there is one."""
         found = ClientSecurity(**cast("SecurityOptions", self.options)).identity() if self.options else None
         return found if isinstance(found, ScramIdentity) else None
 
     def sign_in(self) -> dict[int, str]:
-        """The token of a session at each node; none for who does not sign in."""
+        """Returns the session token for each node; none without password authentication."""
         identity, credentials = self.identity(), self.credentials()
         if identity is None or credentials is None:
             return {}
@@ -69,12 +69,12 @@ def _token(channel: grpc.Channel, identity: ScramIdentity) -> str:
 
 
 def metadata_of(token: str | None) -> tuple[tuple[str, str], ...]:
-    """What calls in a session are made with."""
+    """Returns the call metadata of a session."""
     return () if token is None else tuple(session_metadata(token))
 
 
 def credentials_of(options: dict[str, str]) -> grpc.ChannelCredentials:
-    """For connections with TLS, of the options of a client."""
+    """Returns credentials for TLS connections from the options of a client."""
     files = ClientSecurity(**cast("SecurityOptions", options)).files()
     assert files is not None, options
     return files.credentials()

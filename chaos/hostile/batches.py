@@ -1,4 +1,4 @@
-"""Record batches as a foreign client might make them: their checksums are right, and little else needs to be."""
+"""Record batches of a faulty client: their checksums are correct, but little else needs to be."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HEADER = struct.Struct("<qIBBHqqqqiI")
 _CRC = struct.Struct("<I")
 _CRC_AT = 8
 
-#: Field of envelope and header -> how many bits it has, and whether with a sign.
+#: Field of envelope and header -> its number of bits, and True if it is signed.
 FIELDS: dict[str, tuple[int, bool]] = {
     "magic": (8, False), "kind": (8, False), "flags": (16, False), "group": (32, False), "term": (64, False),
     "index": (64, False), "previous_hash": (64, False), "base_offset": (64, True), "record_count": (32, False),
@@ -34,13 +34,14 @@ FIELDS: dict[str, tuple[int, bool]] = {
     "base_sequence": (32, True), "offset_delta": (32, False),
 }  # fmt: skip
 _BOUNDARIES = {name: integers(bits, signed) for name, (bits, signed) in FIELDS.items()}
-#: Fields that a batch may carry freely: with these wrong it still gets beyond its form.
+#: Fields whose value a node does not check first: a batch with wrong ones passes the format checks.
 _DEEP = ("record_count", "attributes", "base_timestamp_ms", "producer_id", "producer_epoch", "base_sequence", "codec")
 
 
 def assemble(payload: bytes, fields: Mapping[str, int]) -> bytes:
-    """The bytes of a batch with these fields, and a right length and checksum over them. Fields not given are those of
-    an honest batch of one record from nobody in particular."""
+    """Returns the bytes of a batch with these fields, and a correct length and checksum. Fields not given are those of
+    a valid batch of one record without a producer.
+    """
     now_ms = time.time_ns() // 1_000_000
     values: dict[str, int] = {
         "magic": 1, "kind": EnvelopeKind.BATCH, "flags": 0, "group": 0, "term": 0, "index": 0, "previous_hash": 0,
@@ -65,7 +66,7 @@ def assemble(payload: bytes, fields: Mapping[str, int]) -> bytes:
 
 
 def with_checksum(entry: bytes) -> bytes:
-    """The same bytes with the checksum that they should have."""
+    """Returns the same bytes with a correct checksum."""
     if len(entry) < _ENVELOPE.size:
         return entry
     return entry[:_CRC_AT] + _CRC.pack(crc32c_of(entry)) + entry[_CRC_AT + _CRC.size :]
@@ -86,10 +87,10 @@ def _rows(
 
 
 class BatchMaker:
-    """Makes batches.
+    """Creates batches.
 
     Arguments:
-        chance: decides on everything.
+        chance: source of all random decisions.
     """
 
     def __init__(self, chance: random.Random) -> None:
@@ -111,10 +112,10 @@ class BatchMaker:
         self._foreign = [other.serialize().to_pybytes(), LOG_SCHEMA.serialize().to_pybytes(), b"", b"\xff" * 64]
 
     def batch(self, producer: KnownProducer | None = None, sequence: int = -1, replayable: bool = False) -> bytes:
-        """A batch that is honest, or wrong in one place or two.
+        """Returns a batch that is valid, or wrong in one or two places.
 
         Arguments:
-            producer, sequence: whose it is and where it stands; nobody's without.
+            producer, sequence: its producer and sequence number; by default none.
         """
         chance = self._chance
         if chance.random() < 0.2:
@@ -144,7 +145,7 @@ class BatchMaker:
         return with_checksum(whole[: chance.randrange(len(whole))]) if draw < 0.98 else whole[:-1]
 
     def _of_kafka(self, producer: KnownProducer | None, sequence: int) -> bytes:
-        """A batch as a Kafka client makes it, or with something wrong in it of which its checksum knows nothing."""
+        """Returns a batch of a Kafka client, or one with an error that its checksum does not reveal."""
         chance = self._chance
         rows = chance.choice(self._kafka_rows)
         codec = chance.choice(list(KafkaCodec))
@@ -163,7 +164,7 @@ class BatchMaker:
         if draw < 0.3:
             return bytes(entry)
         begin = BATCH_OVERHEAD_BYTES
-        # Its records, which no node looks at, or its header.
+        # Either its records, which no node checks, or its header.
         first, last = (KAFKA_HEADER_BYTES, len(batch)) if draw < 0.7 else (0, KAFKA_HEADER_BYTES)
         for _ in range(chance.choice((1, 1, 2, 8))):
             entry[begin + chance.randrange(first, last)] = chance.choice(
@@ -180,7 +181,7 @@ class BatchMaker:
         return self._chance.choice(_BOUNDARIES[name])
 
     def _spoiled(self, payload: bytes) -> bytes:
-        """A payload that is not what it says."""
+        """Returns a payload that does not match its header."""
         chance = self._chance
         draw = chance.random()
         if draw < 0.2:

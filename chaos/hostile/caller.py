@@ -1,4 +1,4 @@
-"""As whom hostile clients call."""
+"""Identities of hostile clients."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from enum import StrEnum
 
 
 class HostileCaller(StrEnum):
-    """As whom hostile clients call."""
+    """Identity of hostile clients."""
 
-    ANYBODY = "anybody"  #: there is no TLS, and nobody is asked who they are
-    STRANGER = "stranger"  #: without a certificate, where certificates are asked for
+    ANYBODY = "anybody"  # without TLS and authentication
+    STRANGER = "stranger"  # without a certificate, where certificates are required
     FOREIGNER = "foreigner"  #: with a certificate of another authority
     USER = "user"  #: with a certificate and few rights
     ADMIN = "admin"  #: a super user
-    UNSIGNED = "unsigned"  #: where passwords are asked for, without a session
-    SIGNED_IN = "signed-in"  #: there, with a session and few rights
+    UNSIGNED = "unsigned"  # without a session, where passwords are required
+    SIGNED_IN = "signed-in"  # with a session and few rights, where passwords are required
 
     @property
     def by_password(self) -> bool:
-        """Whether they call where passwords are asked for."""
+        """True if the cluster requires passwords."""
         return self in (HostileCaller.UNSIGNED, HostileCaller.SIGNED_IN)

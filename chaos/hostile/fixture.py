@@ -1,8 +1,7 @@
-"""The cluster that waits for hostile clients, the way in for them, and what none of them may be told.
+"""The cluster under attack, the access to it, and the secrets that no client may learn.
 
-Where somebody is asked who they are, secrets lie about that can be recognized: a topic that few may know of, what its
-records hold, a password, keys, tokens of sessions. Whoever finds one of them in an answer, a log or a command line has
-found a leak.
+Where clients are authenticated, recognizable secrets are planted: a topic that few may know of, the content of its
+records, a password, keys, session tokens. One of them in an answer, a log or a command line is a leak.
 """
 
 from __future__ import annotations
@@ -38,26 +37,26 @@ from quorumlog.sdk import (
 from quorumlog.v1 import admin_pb2, admin_pb2_grpc
 
 NODES = 3
-#: Compaction soon, so that what hostile clients wrote is read by it; small files, for every run has its own.
-#: Names that no topic has must be refused, not become topics.
+#: Compaction starts soon, so that it reads what hostile clients wrote; files are small, because every run has its own.
+#: Names without a topic must be rejected, not become topics.
 SETTINGS: dict[str, object] = {
     "compaction_interval_ms": 1_000,
     "storage_map_size_bytes": 16 << 30,
     "kafka_auto_create_topics_enable": False,
 }
 _USER = "fuzzer"
-#: Characters of a line of a key that occur nowhere else.
+#: Length of a substring of a key line that is unique.
 _KEY_LINE = 40
 
 
 @dataclass(slots=True)
 class StagedCluster:
-    """A cluster that waits for hostile clients.
+    """A cluster under attack.
 
     Arguments:
-        entrance: for them.
-        secrets: what nobody may find in what nodes write.
-        audit_log: of all nodes; None where there is none.
+        entrance: access for hostile clients.
+        secrets: texts that nodes must not write anywhere.
+        audit_log: audit log of all nodes; None if there is none.
     """
 
     cluster: LocalCluster
@@ -66,10 +65,10 @@ class StagedCluster:
     audit_log: Path | None = None
 
     def leaks(self, more: Iterable[str] = ()) -> list[str]:
-        """A line for each file and command line in which a secret stands.
+        """Returns a line for each file and command line that contains a secret.
 
         Arguments:
-            more: secrets, such as tokens.
+            more: further secrets, such as tokens.
         """
         wanted = {each.encode() for each in (*self.secrets, *more)}
         if not wanted:
@@ -79,13 +78,13 @@ class StagedCluster:
         found = []
         for file in written:
             content = file.read_bytes() if file.exists() else b""
-            found += [f"a secret stands in {file}" for each in wanted if each in content][:1]
+            found += [f"{file} contains a secret" for each in wanted if each in content][:1]
         return found
 
 
 @contextmanager
 def staged_cluster(caller: HostileCaller = HostileCaller.ANYBODY, *, kafka: bool = False) -> Iterator[StagedCluster]:
-    """A cluster with the topics of the stage; nothing of it is left behind."""
+    """Runs a cluster with the prepared topics; it is deleted afterwards."""
     if caller is HostileCaller.ANYBODY:
         with LocalCluster(nodes=NODES, settings=SETTINGS, kafka=kafka) as cluster:
             with grpc.insecure_channel(cluster.address(1)) as channel:
@@ -113,7 +112,7 @@ def staged_cluster(caller: HostileCaller = HostileCaller.ANYBODY, *, kafka: bool
 def _furnished(
     cluster: LocalCluster, caller: HostileCaller, places: dict[int, str], audit_log: Path, *, kafka: bool
 ) -> StagedCluster:
-    """Makes topics, users, rules and secrets."""
+    """Creates topics, users, ACLs and secrets."""
     mark = f"canary-{secrets.token_hex(6)}"
     hidden, record, password = f"{mark}-topic", f"{mark}-record", f"{mark}-password"
     servers = cluster.bootstrap_servers
@@ -154,7 +153,7 @@ def _furnished(
 
 
 def _kafka_places(cluster: LocalCluster) -> dict[int, str]:
-    """Where nodes serve Kafka's clients."""
+    """Returns the addresses for Kafka clients."""
     return dict(zip(cluster.node_ids, cluster.kafka_bootstrap_servers.split(","), strict=True))
 
 
@@ -185,7 +184,7 @@ def _of_another_authority(cluster: LocalCluster) -> dict[str, str]:
 
 
 def stage(names: list[str]) -> admin_pb2.CreateTopicsRequest:
-    """The request that makes topics of the stage."""
+    """Returns the request that creates the prepared topics."""
     configs = {
         "stage-compacted": {
             "cleanup.policy": "compact",

@@ -1,7 +1,7 @@
-"""The whole run: three nodes of its own, processes full of hostile clients, and what became of the nodes.
+"""A whole run: three nodes, processes full of hostile clients, and the findings.
 
-The seed decides what every client does and in which order. What the cluster answers (ids of topics, epochs) goes into
-the requests as well, so that a seed brings back the kind of requests and not their bytes; the record does that.
+The seed determines what every client does and in which order. Answers of the cluster (ids of topics, epochs) become
+part of the requests, so that a seed reproduces the kinds of requests and not their bytes; the record does that.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from quorumlog.local import LocalCluster
 
 Say = Callable[[str], None]
 DEFAULT_REQUESTS = 20_000
-#: As many processes of clients as keep two cores busy together with the nodes.
+#: Number of client processes that keep two cores busy together with the nodes.
 WORKERS = 2
-#: How often the nodes are looked at (s), and how often the run says how far it is.
+#: Interval at which the nodes are checked (s), and that of progress lines.
 _LOOK_S, _TELL_S = 0.25, 15.0
-#: How long clients may take until all of them send, and to end once they are told to.
+#: Time limits for all clients to start sending, and to exit when requested (s).
 _START_S, _STOP_S = 60.0, 60.0
 RECORD_NAME = "hostile-requests.jsonl"
 
 
 @dataclass(slots=True)
 class FuzzReport:
-    """What a run has come to.
+    """Result of a run.
 
     Arguments:
-        findings: one line for each thing that no client may bring about; empty in a good run.
-        outcomes: how calls and streams ended.
-        answers: what was said of their parts, by method and error code.
-        memory_mib: node id -> memory at the start, at the end, and at most.
-        record: the file with the last requests, where there are findings.
+        findings: one line for each failure; empty in a successful run.
+        outcomes: counts of how calls and streams ended.
+        answers: counts of partial results, by method and error code.
+        memory_mib: node id -> memory at the start, at the end, and the maximum.
+        record: the file with the last requests, if there are findings.
     """
 
     seed: int
@@ -62,15 +62,15 @@ class FuzzReport:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was found."""
+        """True if there are no findings."""
         return not self.findings
 
     def to_json(self) -> str:
-        """The report as JSON."""
+        """Returns the report as JSON."""
         return json.dumps({**asdict(self), "passed": self.passed})
 
     def summary(self) -> list[str]:
-        """The report in lines."""
+        """Returns the report as lines."""
         rate = self.requests / self.duration_s if self.duration_s else 0.0
         lines = [
             f"{self.requests} requests in {self.duration_s:.0f} s ({rate:.0f}/s), seed {self.seed}, as {self.caller}"
@@ -82,7 +82,7 @@ class FuzzReport:
         lines += [f"FOUND: {finding}" for finding in self.findings]
         if self.record:
             lines.append(f"the last requests: {self.record}; again: quorumlog chaos fuzz --replay {self.record}")
-        lines.append("passed: nodes refuse, and live on" if self.passed else "failed")
+        lines.append("passed: all nodes survived" if self.passed else "failed")
         return lines
 
 
@@ -97,14 +97,14 @@ def fuzz(
     kafka: bool = False,
     say: Say = print,
 ) -> FuzzReport:
-    """Sends requests to a cluster of its own until so many are sent, the time is up, or something was found.
+    """Sends requests to a cluster of its own until the number or the time is reached, or there is a finding.
 
     Arguments:
-        seed: drawn when None.
-        caller: as whom they are sent.
-        duration_s: from when all clients send.
-        kafka: they speak Kafka's protocol. What they sent is not in the record.
-        report_dir: where the record goes if something was found; a temporary directory when None.
+        seed: random if None.
+        caller: identity of the clients.
+        duration_s: time limit from when all clients send.
+        kafka: use Kafka's protocol. These requests are not recorded.
+        report_dir: directory of the record if there are findings; a temporary directory if None.
     """
     seed = secrets.randbelow(1 << 31) if seed is None else seed
     whose = "" if caller is HostileCaller.ANYBODY else f" as {caller}"
@@ -151,7 +151,7 @@ def fuzz(
 
 
 class _Crewman:
-    """One process of clients, and what it has said."""
+    """One process of clients, and its last report."""
 
     def __init__(self, order: WorkerOrder) -> None:
         self.news = WorkerNews()
@@ -183,17 +183,17 @@ class _Crewman:
 
     @property
     def over(self) -> bool:
-        """Whether it is done, or has ended."""
+        """True if it is done, or has exited."""
         return self.news.done or self._process.poll() is not None
 
     def problem(self) -> str | None:
-        """How the clients themselves broke; None if they did not."""
+        """Returns how the clients themselves failed; None if they did not."""
         if self._process.returncode:
-            return f"the clients broke (status {self._process.returncode}): {' | '.join(self._errors)[-1500:]}"
+            return f"the clients failed (status {self._process.returncode}): {' | '.join(self._errors)[-1500:]}"
         return None
 
     def stop(self) -> None:
-        """Tells it to end, and waits for that."""
+        """Stops the process, and waits until it has exited."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -209,7 +209,7 @@ class _Crewman:
 def _watch(
     cluster: LocalCluster, watch: Watch, crew: list[_Crewman], began: float, duration_s: float | None, say: Say
 ) -> list[str]:
-    """Looks on until the clients are done, or something was found: then returns it."""
+    """Watches until the clients are done, or there are findings, and returns these."""
     told = began
     sending: float | None = None
     while not all(one.over for one in crew):
@@ -248,7 +248,7 @@ def _gather(report: FuzzReport, crew: list[_Crewman]) -> None:
 
 
 def _keep_record(orders: list[WorkerOrder], report_dir: Path | None, caller: HostileCaller) -> Path:
-    """The records of all processes in one, in the order of time."""
+    """Merges the records of all processes, in time order."""
     directory = Path(tempfile.mkdtemp(prefix="quorumlog-found-")) if report_dir is None else report_dir
     directory.mkdir(parents=True, exist_ok=True)
     topics: dict[str, str] = {}

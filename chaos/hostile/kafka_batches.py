@@ -1,4 +1,4 @@
-"""Record batches of Kafka's as a foreign client might make them: their checksums are right, and little else."""
+"""Kafka record batches of a faulty client: their checksums are correct, but little else."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from quorumlog.wire.kafka.batch import HEADER_BYTES, KafkaBatchHeader, KafkaCode
 from quorumlog.wire.kafka.compression import deflate
 
 _ONE_MIB = 1 << 20
-#: What a bomb becomes when it is inflated.
+#: Inflated size of a decompression bomb.
 _BOMB_MIB = 96
-#: Fields of the header after the checksum and how they are written: where they begin, and as what.
+#: Fields of the header after the checksum: their position and format.
 _FIELDS = {
     "base_offset": (0, ">q"), "length": (8, ">i"), "leader_epoch": (12, ">i"), "magic": (16, ">b"),
     "attributes": (21, ">h"), "last_offset_delta": (23, ">i"), "base_timestamp": (27, ">q"),
     "max_timestamp": (35, ">q"), "producer_id": (43, ">q"), "producer_epoch": (51, ">h"), "base_sequence": (53, ">i"),
     "record_count": (57, ">i"),
 }  # fmt: skip
-#: Those that a client may state wrongly in a batch that a broker still finds in its request.
+#: Fields that may be wrong in a batch that a broker still finds in its request.
 _CHECKED_FIELDS = [name for name in _FIELDS if name != "length"]
 _BITS = {"b": 8, "h": 16, "i": 32, "q": 64}
 _BOUNDARIES = {bits: integers(bits, True) for bits in _BITS.values()}
 
 
 class KafkaBatchMaker:
-    """Makes batches.
+    """Creates batches.
 
     Arguments:
-        chance: decides on everything.
+        chance: source of all random decisions.
     """
 
     def __init__(self, chance: random.Random) -> None:
@@ -47,7 +47,7 @@ class KafkaBatchMaker:
         ]
 
     def batch(self, producer_id: int = -1, epoch: int = -1, sequence: int = -1) -> tuple[int, bytes]:
-        """How many records a batch says it has, and the batch: honest, or wrong in one place or two."""
+        """Returns the stated number of records and the batch: valid, or wrong in one or two places."""
         chance = self._chance
         count, codec, records = chance.choice(self._honest)
         draw = chance.random()
@@ -87,8 +87,9 @@ class KafkaBatchMaker:
         return count, whole + chance.choice((whole, b"\0", b"\xff" * HEADER_BYTES)) if draw < 0.93 else whole
 
     def old_batch(self) -> tuple[int, bytes]:
-        """How many records there are, and a batch whose checksum is right and of which a field of the header, two, or
-        the records are wrong; now and then it is honest."""
+        """Returns the number of records, and a batch with a correct checksum in which one or two header fields, or the
+        records, are wrong; rarely a valid one.
+        """
         chance = self._chance
         rows = chance.choice((1, 1, 2, 3, 10, 50))
         codec = chance.choice(tuple(KafkaCodec))
@@ -145,7 +146,7 @@ class KafkaBatchMaker:
 
 
 def with_kafka_checksum(batch: bytes) -> bytes:
-    """The same bytes with the checksum that they should have."""
+    """Returns the same bytes with a correct checksum."""
     return batch[:17] + struct.pack(">I", google_crc32c.value(batch[21:])) + batch[21:]
 
 

@@ -1,4 +1,4 @@
-"""Hostile clients on the port for Kafka's clients: what they send, in which order, and how they treat connections."""
+"""Hostile clients on the port for Kafka clients: sequences of frames, and misuse of connections."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ from quorumlog.server.kafka.handlers.error_codes import KafkaError
 from quorumlog.wire.scram import MECHANISM as SCRAM
 
 _SIZE = struct.Struct(">i")
-#: An answer that has more is none.
+#: A larger answer is invalid.
 _MOST_ANSWER_BYTES = 256 << 20
 _CONNECT_S, _ANSWER_S = 5.0, 3.0
-#: A node that has not answered a new connection after this hangs.
+#: Time after which a node that has not answered a new connection counts as hung (s).
 HUNG_S = 20.0
 _KEPT_MEMBERS = 40
 _FETCH, _API_VERSIONS, _PRODUCE = 1, 18, 0
@@ -55,11 +55,11 @@ _UNKNOWN = -1
 
 
 class HostileKafkaClients:
-    """What they do, and what came of it.
+    """Runs hostile clients, and collects the results.
 
     Arguments:
-        entrance: where nodes are, how they are reached, and what no answer may hold.
-        chance: decides on everything.
+        entrance: access to the nodes, and texts that no answer may contain.
+        chance: source of all random decisions.
     """
 
     def __init__(self, entrance: Entrance, vocabulary: Vocabulary, chance: random.Random) -> None:
@@ -75,7 +75,7 @@ class HostileKafkaClients:
         self.by_method: Counter[str] = Counter()
         self.answers: Counter[str] = Counter()
         self.findings: list[str] = []
-        #: How long the slowest new connection waited for its first answer (s).
+        #: Longest time that a new connection waited for its first answer (s).
         self.slowest_s = 0.0
         self._stories: tuple[tuple[int, Callable[[], Awaitable[None]]], ...] = (
             (60, self._ask_anything), (12, self._produce), (10, self._join), (8, self._beat),
@@ -84,13 +84,13 @@ class HostileKafkaClients:
         )  # fmt: skip
 
     async def visit(self) -> None:
-        """One story, at one node."""
+        """Runs one story at one node."""
         weights, stories = zip(*self._stories, strict=True)
         with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
             await self._chance.choices(stories, weights)[0]()
 
     async def knock_at_all(self) -> None:
-        """Looks whether each node answers a new connection."""
+        """Checks that each node answers a new connection."""
         for node in self._places:
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
                 await self._knock_at(node)
@@ -109,7 +109,7 @@ class HostileKafkaClients:
             await one.settle(_ANSWER_S)
 
     async def _produce(self) -> None:
-        """A producer that goes well until it does not."""
+        """Sends as a producer that is valid for a while."""
         chance = self._chance
         async with self._connected() as one:
             answer = await self._ask(one, InitProducerIdRequest(transaction_timeout_ms=1_000), 4)
@@ -134,7 +134,7 @@ class HostileKafkaClients:
             await one.settle(_ANSWER_S)
 
     async def _fetch_in_session(self) -> None:
-        """A consumer whose session goes on until it says what it should not."""
+        """Fetches in a session that is valid for a while."""
         chance = self._chance
         version = chance.choice((7, 12, 13, 18))
 
@@ -173,7 +173,7 @@ class HostileKafkaClients:
                     session, epoch = answer.session_id, request.session_epoch + 1 if answer.session_id else 0
 
     async def _join(self) -> None:
-        """A member that joins, assigns nonsense, and is gone."""
+        """Joins a group, assigns nonsense, and disconnects."""
         chance = self._chance
         group = chance.choice(GROUPS)
         member, generation = "", -1
@@ -206,7 +206,7 @@ class HostileKafkaClients:
                     await self._ask(one, GroupHeartbeatRequest(group, generation, member), 4)
 
     async def _beat(self) -> None:
-        """A member of a group whose coordinator assigns: it says what it likes of what it has, and is gone."""
+        """Joins a group whose coordinator assigns, reports arbitrary partitions as owned, and disconnects."""
         chance = self._chance
         group, member = chance.choice(GROUPS), chance.choice(("", f"m-{chance.randrange(100)}"))
         epoch, owned = 0, [OwnedTopicPartitions(chance.choice(self._maker.topic_ids), [0, 1])]
@@ -232,7 +232,7 @@ class HostileKafkaClients:
                 epoch = chance.choice((answer.member_epoch,) * 6 + (0, -1, -2, answer.member_epoch + 1))
 
     async def _alter(self) -> None:
-        """Frames that were requests once."""
+        """Sends altered frames of requests."""
         async with self._connected() as one:
             for _ in range(self._chance.choice((1, 5, 20))):
                 if one.over:
@@ -245,7 +245,7 @@ class HostileKafkaClients:
                     await one.settle(0.05)
 
     async def _babble(self) -> None:
-        """Bytes that never were anything."""
+        """Sends random bytes."""
         chance = self._chance
         async with self._connected() as one:
             one.forget_order()
@@ -258,7 +258,7 @@ class HostileKafkaClients:
             await one.settle(0.1)
 
     async def _stop_half_way(self) -> None:
-        """The first part of a large frame, and silence."""
+        """Sends the first part of a large frame, and then nothing."""
         chance = self._chance
         async with self._connected() as one:
             one.forget_order()
@@ -270,7 +270,7 @@ class HostileKafkaClients:
             await asyncio.sleep(chance.choice((0.1, 2.0, 8.0)))
 
     async def _read_slowly(self) -> None:
-        """Many questions with large answers, that are not read."""
+        """Sends many requests with large answers, without reading these."""
         async with self._connected() as one:
             one.read_no_more()
             for _ in range(300):
@@ -283,7 +283,7 @@ class HostileKafkaClients:
             await asyncio.sleep(self._chance.choice((0.1, 3.0)))
 
     async def _flood_versions(self) -> None:
-        """The one question that is answered at once, many times over."""
+        """Sends the one request that is answered immediately, many times."""
         async with self._connected() as one:
             for _ in range(300):
                 await self._send(one, ApiVersionsRequest("x", "1"), self._chance.randint(0, 3))
@@ -338,7 +338,7 @@ class HostileKafkaClients:
             await one.close()
 
     async def _sign_in(self, one: _Conversing, identity: ScramIdentity) -> None:
-        """As an honest client does it."""
+        """Authenticates like a valid client."""
         exchange = identity.begin(self._chance)
         if await self._ask(one, SaslHandshakeRequest(SCRAM), 1) is None:
             return
@@ -355,11 +355,11 @@ class HostileKafkaClients:
         self.by_method[f"Kafka {what}"] += 1
 
     def noted(self, key: int, version: int, frame: bytes) -> None:
-        """Takes note of a frame that goes out."""
+        """Counts a frame that is sent."""
         self._note(APIS[key].name)
 
     def learn(self, node: int, key: int, version: int, frame: bytes, answer: KafkaMessage) -> None:
-        """Takes up an answer."""
+        """Evaluates an answer."""
         name = APIS[key].name
         for code in error_codes_of(answer):
             known = KafkaError(code).name if code in _KNOWN else str(code)
@@ -371,7 +371,7 @@ class HostileKafkaClients:
 
 
 class _Conversing:
-    """One connection. Answers are read as they come, unless it is a slow reader's."""
+    """One connection. Answers are read as they arrive, except for a slow reader."""
 
     def __init__(
         self, node: int, clients: HostileKafkaClients, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -391,16 +391,16 @@ class _Conversing:
 
     @property
     def next_number(self) -> int:
-        """Of the next request."""
+        """Returns the number of the next request."""
         self._number += 1
         return self._number
 
     def read_no_more(self) -> None:
-        """Leaves answers where they are."""
+        """Stops reading answers."""
         self._may_read.clear()
 
     def forget_order(self) -> None:
-        """What comes now need not be an answer to anything."""
+        """Accepts data that is not an answer to a request from now on."""
         self._in_order = False
 
     async def send(self, key: int, version: int, frame: bytes, message: KafkaMessage | None) -> None:
@@ -422,7 +422,7 @@ class _Conversing:
             self.over = True
 
     async def settle(self, timeout_s: float) -> bool:
-        """Waits until all is answered, or the connection is over; whether it is answered."""
+        """Waits until all requests are answered, or the connection is closed; returns True if they are answered."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self._asked and not self.over:
@@ -448,7 +448,7 @@ class _Conversing:
 
     def _take(self, data: bytes) -> None:
         if any(each in data for each in self._clients.forbidden):
-            self._find("told what nobody may be told")
+            self._find("disclosed a secret")
         if not self._in_order:
             return
         if not self._asked:
@@ -459,11 +459,13 @@ class _Conversing:
         try:
             told, at = unpack_response_header(data, flexible=version >= kind.FLEXIBLE_FROM and key != _API_VERSIONS)
             if told != number:
-                self._find(f"answered request {told} where {number} was to be answered ({APIS[key].name})")
+                self._find(f"answered request {told} instead of {number} ({APIS[key].name})")
                 return
             answer = decode(kind, data, version, at=at, most_elements=10_000_000)
         except MalformedKafkaMessageError as problem:
-            self._find(f"answered {APIS[key].name} of version {version} with no answer: {problem}: {data[:60].hex()}")
+            self._find(
+                f"answered {APIS[key].name} of version {version} with an invalid answer: {problem}: {data[:60].hex()}"
+            )
             return
         self.last = answer
         self._clients.outcomes["kafka answered"] += 1
@@ -473,7 +475,7 @@ class _Conversing:
         self._clients.findings.append(f"node {self._node} {what}")
 
     async def close(self) -> None:
-        """Ends the connection, mostly without a word."""
+        """Closes the connection, usually without a proper end."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._writer.transport.abort()

@@ -1,4 +1,6 @@
-"""Requests of Kafka's protocol: of every API and version, valid but for a field or two, from the codec's own types."""
+"""Requests of Kafka's protocol: of every API and version, valid except for a field or two, from the codec's own
+types.
+"""
 
 from __future__ import annotations
 
@@ -21,43 +23,43 @@ _BOUNDARIES = {bits: integers(bits, True) for bits in (8, 16, 32, 64)}
 _TIMES_MS = (0, 1, 10, 100, 500, -1)
 _RATES = (0.0, 1.0, 1_024.5, -1.0, 1e300, float("inf"), float("nan"))
 _BYTES = (b"", b"\0", b"\0" * 16, b"\xff" * 17, b"x" * 1_025, b"\0\0\0\0\0\1\0\x05group\xff\xff\xff\xff")
-#: Names that make requests nearly valid, by what stands in a field's name.
+#: Names that make requests nearly valid, by a part of the field's name.
 _CONFIGS = ("cleanup.policy", "retention.ms", "compression.type", "min.insync.replicas", "nothing.such", "")
 _PATTERNS = ("", "hostile.*", "[a-z]+", "(", "(a*)*" * 40, "a{1000}" * 3, "\\pL" * 300, "x" * 1_001, "^$")
 _VALUES = ("compact", "delete", "1000", "-1", "producer", "", "9" * 40)
-#: Whom rules and quotas are about. No key of a quota is right: nobody would get through any more.
+#: Principals of ACLs and quotas. No quota key is valid: otherwise all further requests would be throttled.
 _ABOUT_RIGHTS = {
     "principal": ("User:alice", "User:*", "alice", ""),
     "host": ("*", "*", "10.0.0.1"),
     "entity_type": ("user", "user", "client-id", "ip", ""),
 }
-#: One field in so many is wrong.
+#: Share of wrong fields.
 _WRONG = 0.06
 _TRIES = 4
-#: Deeper than this no list is long.
+#: Deeper lists are short.
 _MOST_DEPTH = 5
 
 
 class KafkaRequestMaker:
-    """Makes messages and their frames.
+    """Creates messages and their frames.
 
     Arguments:
-        chance: decides on everything.
+        chance: source of all random decisions.
     """
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self.batches = KafkaBatchMaker(chance)
-        #: What was learnt from answers.
+        #: Values learned from answers.
         self.members: list[str] = [""]
         self.topic_ids: list[bytes] = [bytes(16), b"\xff" * 16]
         self.producers: list[tuple[int, int]] = [(-1, -1)]
         self.generations: list[int] = [-1, 0, 1]
-        #: Of fetches on the connection that asks: its session, and the epoch of the next request.
+        #: State of fetches on the connection: its session, and the epoch of the next request.
         self.fetch_session = (0, 0)
 
     def request(self, api_key: int | None = None) -> tuple[int, int, KafkaMessage]:
-        """The key and version of an API, and a request of it."""
+        """Returns the key and version of an API, and a request of it."""
         chance = self._chance
         key = chance.choice(tuple(APIS)) if api_key is None else api_key
         kind = APIS[key].request
@@ -65,7 +67,7 @@ class KafkaRequestMaker:
         return key, chance.randint(kind.LOWEST, kind.HIGHEST), message
 
     def frame(self, key: int, version: int, message: KafkaMessage, number: int) -> bytes | None:
-        """A request with its header, without its size; None where the version cannot carry it."""
+        """Returns a request with its header, without its size; None if the version cannot encode it."""
         kind = APIS[key].request
         try:
             parts = encode(message, version)
@@ -76,7 +78,7 @@ class KafkaRequestMaker:
         return b"".join((header, *parts))
 
     def framed(self, number: int, api_key: int | None = None) -> tuple[int, int, bytes, KafkaMessage]:
-        """Key, version, frame and message of a request that can be written."""
+        """Returns key, version, frame and message of a request that can be encoded."""
         while True:
             key, version, message = self.request(api_key)
             for _ in range(_TRIES):
@@ -86,7 +88,7 @@ class KafkaRequestMaker:
                 version = self._chance.randint(type(message).LOWEST, type(message).HIGHEST)
 
     def altered(self, frame: bytes) -> bytes:
-        """A frame that is cut off, or has other bytes in it."""
+        """Returns a frame that is truncated, or has other bytes in it."""
         chance = self._chance
         draw = chance.random()
         if draw < 0.25:
@@ -198,7 +200,7 @@ class KafkaRequestMaker:
 
 @cache
 def _fields_of(kind: Any) -> tuple[tuple[str, Any, int], ...]:
-    """Name, type and bits of each field."""
+    """Returns name, type and bits of each field."""
     hints = get_type_hints(kind, vars(sys.modules[kind.__module__]))
     return tuple(
         (each.name, hints[each.name], _bits(kind, each.name) if hints[each.name] is int else 0) for each in fields(kind)
@@ -207,14 +209,14 @@ def _fields_of(kind: Any) -> tuple[tuple[str, Any, int], ...]:
 
 @cache
 def _inner(hint: Any) -> Any:
-    """Of what a list is made; None if it is none."""
+    """Returns the type of a list's items; None if it is not a list."""
     found = get_args(hint)
     return found[0] if len(found) == 1 and (is_dataclass(found[0]) or found[0] in (int, str)) else None
 
 
 @cache
 def _bits(kind: type[Any], name: str) -> int:
-    """How many bits a number has: as many as the codec can write. Of those inside others 32 mostly do."""
+    """Returns the bits of a number, as the codec can write it. For nested fields usually 32."""
     if not hasattr(kind, "API_KEY"):
         wide = ("offset", "timestamp", "producer_id")
         return 64 if any(each in name for each in wide) and "epoch" not in name and "delta" not in name else 32
@@ -231,14 +233,14 @@ def _fits_everywhere(made: Any) -> bool:
         try:
             encode(made, version)
         except UnencodableMessageError as problem:
-            return "null" in str(problem)  # That is another field's matter.
+            return "null" in str(problem)  # Another field is the cause.
         return True
 
     return all(map(fits, range(made.LOWEST, made.HIGHEST + 1)))
 
 
 def error_codes_of(message: Any) -> Iterator[int]:
-    """All error codes of an answer."""
+    """Yields all error codes of an answer."""
     for name, _, _ in _fields_of(message.__class__):
         value = getattr(message, name)
         if "error_code" in name:

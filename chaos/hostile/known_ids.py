@@ -1,4 +1,4 @@
-"""What a stranger learns of a cluster by asking: ids, epochs, names and leaders that make requests nearly valid."""
+"""Ids, epochs, names and leaders that a client learns from answers, and that make requests nearly valid."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from google.protobuf.message import Message
 
 from quorumlog.v1 import data_plane_pb2, groups_pb2
 
-#: Values kept of each field; the newest replace the oldest.
+#: Number of values kept of each field; the newest replace the oldest.
 KEPT_VALUES = 48
-#: Longer ones are records, not names.
+#: Longer values are records, not names.
 MAX_VALUE_LENGTH = 64
-#: Items of one list that are looked at.
+#: Items of one list that are evaluated.
 MAX_ITEMS = 20
-#: The topics of the cluster at the start; made anew when somebody deletes them. The second one is compacted.
+#: The topics of the cluster at the start; created again when a client deletes them. The second one is compacted.
 STAGE = ("stage-plain", "stage-compacted", "stage-single", "stage-stamped")
 GROUPS = tuple(f"group-{number}" for number in range(6))
 PRODUCER_NAMES = tuple(f"producer-{number}" for number in range(8))
-#: What clients may ask to be created: few names, so that the number of topics stays bounded.
+#: Names of topics that clients may create: few, so that the number of topics stays bounded.
 NEW_TOPICS = tuple(f"made-{number}" for number in range(8))
 
 
 @dataclass(slots=True, frozen=True)
 class LearntPartition:
-    """A partition as the metadata describe it."""
+    """A partition as described by the metadata."""
 
     number: int
     leader: int
@@ -36,7 +36,7 @@ class LearntPartition:
 
 @dataclass(slots=True, frozen=True)
 class KnownTopic:
-    """A topic as the metadata describe it."""
+    """A topic as described by the metadata."""
 
     name: str
     topic_id: bytes
@@ -45,7 +45,7 @@ class KnownTopic:
 
 @dataclass(slots=True)
 class KnownMember:
-    """A member of a consumer group, as its own last answer has it."""
+    """A member of a consumer group, as of its own last answer."""
 
     group_id: str
     member_id: str
@@ -54,10 +54,10 @@ class KnownMember:
 
 @dataclass(slots=True)
 class KnownProducer:
-    """A producer: what it was given, and what it has sent.
+    """A producer: its identity, and its sequence numbers.
 
     Arguments:
-        sequences: by topic id and partition, the next one.
+        sequences: the next sequence number, by topic id and partition.
     """
 
     producer_id: int
@@ -67,7 +67,7 @@ class KnownProducer:
 
 
 class Vocabulary:
-    """What one client knows.
+    """The values that one client knows.
 
     Arguments:
         nodes: ids of the nodes.
@@ -82,7 +82,7 @@ class Vocabulary:
         self._pools: dict[str, deque[object]] = {}
 
     def learn(self, message: Message) -> None:
-        """Takes up what an answer says."""
+        """Stores the values of an answer."""
         if isinstance(message, data_plane_pb2.MetadataResponse):
             self._learn_topics(message)
         elif isinstance(message, groups_pb2.FindCoordinatorsResponse):
@@ -119,17 +119,17 @@ class Vocabulary:
             pool.append(value)
 
     def known(self, name: str, chance: random.Random) -> object | None:
-        """A value that a field of this name has had; None without any."""
+        """Returns a value that a field of this name has had; None without any."""
         pool = self._pools.get(name)
         return chance.choice(pool) if pool else None
 
     def topic(self, chance: random.Random) -> KnownTopic | None:
-        """One of the topics, mostly one of the stage."""
+        """Returns one of the topics, usually a prepared one."""
         stage = [self.topics[name] for name in STAGE if name in self.topics]
         if stage and chance.random() < 0.8:
             return chance.choice(stage)
         return chance.choice(list(self.topics.values())) if self.topics else None
 
     def node(self, chance: random.Random) -> int:
-        """Any node."""
+        """Returns any node."""
         return chance.choice(self.nodes)

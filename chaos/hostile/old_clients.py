@@ -1,7 +1,7 @@
-"""Record batches as old and faulty clients of Kafka's write them, and what every reader makes of those that are taken.
+"""Record batches of old and faulty Kafka clients, and the results of every reader for the accepted ones.
 
-The checksums are right; a field of the header is not, or the records are not what it says. A node refuses such a batch,
-or all of its records are there for every reader: our consumers, Kafka's, Spark, compaction and backups.
+The checksums are correct; a header field is wrong, or the records do not match the header. A node rejects such a batch,
+or all of its records are readable by every reader: our consumers, Kafka's, Spark, compaction and backups.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from quorumlog.server.kafka.handlers.error_codes import KafkaError
 Say = Callable[[str], None]
 NODES = 3
 PARTITIONS = 6
-#: Kept by the default retention, and compacted.
+#: Topics with the default retention, and with compaction.
 KEPT, COMPACTED = "old-clients", "old-clients-compacted"
-#: The newest version in which topics have names.
+#: The newest version in which topics are named.
 _PRODUCE = 12
 _SIZE = struct.Struct(">i")
 _ANSWER_S = 30.0
-#: How long one reader may take (s), and compaction.
+#: Time limits of one reader, and of compaction (s).
 _READ_S, _COMPACT_S = 600.0, 120.0
-#: Retention looks again after a minute at most.
+#: Retention runs again after a minute at most.
 RETENTION_S = 65.0
 _AGAIN = frozenset((KafkaError.NOT_LEADER_OR_FOLLOWER, KafkaError.UNKNOWN_TOPIC_OR_PARTITION))
 _SETTINGS: dict[str, object] = {"compaction_interval_ms": 1_000, "storage_map_size_bytes": 16 << 30}
@@ -49,13 +49,13 @@ Place = tuple[str, int]
 
 @dataclass(slots=True)
 class BatchReport:
-    """What a run has come to.
+    """Result of a run.
 
     Arguments:
-        answers: how many batches got which answer.
-        records: accepted, of each topic.
-        readers: how many records each reader has read.
-        findings: one line for each broken promise; empty in a good run.
+        answers: number of batches by answer.
+        records: number of accepted records, by topic.
+        readers: number of records read by each reader.
+        findings: one line for each failure; empty in a successful run.
     """
 
     seed: int
@@ -68,11 +68,11 @@ class BatchReport:
 
     @property
     def passed(self) -> bool:
-        """True if nothing was found."""
+        """True if there are no findings."""
         return not self.findings
 
     def summary(self) -> list[str]:
-        """The report in lines."""
+        """Returns the report as lines."""
         answers = ", ".join(f"{name} {count}" for name, count in self.answers.most_common())
         read = ", ".join(f"{name} {count}" for name, count in self.readers.items())
         return [
@@ -80,16 +80,16 @@ class BatchReport:
             f"records accepted: {', '.join(f'{topic} {count}' for topic, count in self.records.items())}",
             f"records read: {read}",
             *(f"FOUND: {finding}" for finding in self.findings),
-            "passed: each batch was refused, or is readable by every reader" if self.passed else "failed",
+            "passed: each batch was rejected, or is readable by every reader" if self.passed else "failed",
         ]
 
 
 def fuzz_batches(*, batches: int, seed: int | None = None, spark: bool = False, say: Say = print) -> BatchReport:
-    """Sends batches to a cluster of its own, and has every reader read what was accepted.
+    """Sends batches to a cluster of its own, and reads the accepted ones with every reader.
 
     Arguments:
-        batches: how many.
-        seed: decides on their content; drawn when None.
+        batches: number of batches.
+        seed: determines their content; random if None.
         spark: reads with Spark, too, which must be installed.
     """
     report = BatchReport(secrets.randbelow(1 << 31) if seed is None else seed)
@@ -122,10 +122,10 @@ def _create_topics(cluster: LocalCluster) -> None:
 
 
 class _Sender:
-    """One connection to each node, a batch for each partition that it leads in each request.
+    """One connection to each node, with a batch for each partition that it leads in each request.
 
     Attributes:
-        ends: the offset behind the last accepted record of each partition.
+        ends: the offset after the last accepted record of each partition.
     """
 
     def __init__(self, cluster: LocalCluster, maker: KafkaBatchMaker, report: BatchReport) -> None:
@@ -139,7 +139,7 @@ class _Sender:
         self._leaders: dict[Place, int] = {}
 
     def send(self, batches: int, say: Say) -> None:
-        """Sends so many batches."""
+        """Sends a number of batches."""
         report, told = self._report, time.monotonic()
         with contextlib.ExitStack() as stack:
             links = {node: stack.enter_context(_NodeLink(address)) for node, address in self._addresses.items()}
@@ -179,7 +179,7 @@ class _Sender:
                     continue
                 count = request[place][0]
                 if each.base_offset != self.ends[place]:
-                    report.findings.append(f"{place} goes on at {each.base_offset}, not at {self.ends[place]}")
+                    report.findings.append(f"{place} continues at {each.base_offset}, not at {self.ends[place]}")
                 self.ends[place] = each.base_offset + count
                 report.records[place[0]] += count
 
@@ -212,7 +212,7 @@ class _NodeLink:
 
     def receive(self) -> ProduceResponse:
         (size,) = _SIZE.unpack(self._file.read(_SIZE.size))
-        # Behind the number of the request no tagged fields.
+        # The number of the request is followed by an empty list of tagged fields.
         return decode(ProduceResponse, self._file.read(size)[5:], _PRODUCE)
 
 
@@ -226,10 +226,10 @@ def _read(
     sent: _Sender,
     report: BatchReport,
 ) -> None:
-    """Has one reader read everything; each partition must give as many records as were accepted."""
+    """Reads everything with one reader; each partition must have as many records as were accepted."""
     try:
         found = reader(cluster, sent)
-    except Exception as problem:  # Whatever it is, this reader cannot read what was accepted.
+    except Exception as problem:  # Any exception means that this reader cannot read accepted batches.
         report.findings.append(f"{name} fails: {type(problem).__name__}: {problem}")
         return
     report.readers[name] = sum(found.values())
@@ -323,12 +323,12 @@ def _stopped(spark: Any) -> Iterator[Any]:
 
 
 def _compacted(cluster: LocalCluster, sent: _Sender) -> Counter[Place]:
-    """Compaction leaves the last record of each key, and both kinds of consumers read what it left."""
+    """Compaction keeps the last record of each key, and both kinds of consumers read the result."""
     deadline = time.monotonic() + _COMPACT_S
     while True:
         ours = _polled(cluster, sent, topic=COMPACTED)
         accepted = sum(end for place, end in sent.ends.items() if place[0] == COMPACTED)
-        # A partition has a few keys, and what was written last is not compacted yet.
+        # A partition has a few keys, and the records written last are not compacted yet.
         if sum(ours.values()) < accepted // 2 or not accepted:
             break
         if time.monotonic() > deadline:
@@ -341,7 +341,7 @@ def _compacted(cluster: LocalCluster, sent: _Sender) -> Counter[Place]:
 
 
 def _backed_up(cluster: LocalCluster, sent: _Sender) -> Counter[Place]:
-    """A backup of both topics is whole, and a restored cluster has the same records."""
+    """A backup of both topics is complete, and a restored cluster has the same records."""
     with tempfile.TemporaryDirectory(prefix="quorumlog-old-clients-") as place:
         create_backup(place, bootstrap_servers=cluster.bootstrap_servers, topics=[KEPT, COMPACTED])
         verified = verify_backup(place)
@@ -365,7 +365,7 @@ _READERS: dict[str, Callable[[LocalCluster, _Sender], Counter[Place]]] = {
 
 
 def _removed_early(cluster: LocalCluster) -> list[str]:
-    """What retention of seven days has removed within minutes."""
+    """Returns records that retention of seven days has removed within minutes."""
     places = [TopicPartition(KEPT, number) for number in range(PARTITIONS)]
     with Consumer(bootstrap_servers=cluster.bootstrap_servers) as reader:
         starts = reader.beginning_offsets(places)

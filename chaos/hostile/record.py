@@ -1,4 +1,4 @@
-"""What clients have sent last, node by node, and the file in which it outlives them."""
+"""The requests that clients have sent last, by node, and the file that keeps them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 
 from quorumlog.chaos.hostile.caller import HostileCaller
 
-#: What is kept of what one process sent to one node: messages, and their bytes.
+#: Limits for the requests of one process to one node that are kept: their number and bytes.
 KEPT_MESSAGES = 4_000
 KEPT_BYTES = 16 << 20
 
 
 class Action(Enum):
-    """What a client did."""
+    """Kind of a client's action."""
 
     CALL = "call"
     OPEN = "open"
@@ -29,11 +29,11 @@ class Action(Enum):
 
 @dataclass(slots=True, frozen=True)
 class SentRequest:
-    """One thing that a client did to a node.
+    """One action of a client on a node.
 
     Arguments:
-        at_us: on the clock of the machine.
-        stream: tells the streams of all processes apart; 0 for unary calls.
+        at_us: time on the clock of the machine.
+        stream: identifies the streams of all processes; 0 for unary calls.
         data: the request's bytes; empty unless it is a call or a message on a stream.
     """
 
@@ -46,14 +46,14 @@ class SentRequest:
 
 
 class SentLog:
-    """Keeps what was sent last."""
+    """Keeps the requests sent last."""
 
     def __init__(self) -> None:
         self._kept: dict[int, deque[SentRequest]] = {}
         self._bytes: dict[int, int] = {}
 
     def note(self, sent: SentRequest) -> None:
-        """Something leaves for a node."""
+        """Records an action on a node."""
         kept = self._kept.setdefault(sent.node, deque())
         kept.append(sent)
         self._bytes[sent.node] = self._bytes.get(sent.node, 0) + len(sent.data)
@@ -61,7 +61,7 @@ class SentLog:
             self._bytes[sent.node] -= len(kept.popleft().data)
 
     def all(self) -> list[SentRequest]:
-        """Everything that is kept, oldest first."""
+        """Returns everything that is kept, oldest first."""
         return sorted((sent for kept in self._kept.values() for sent in kept), key=lambda sent: sent.at_us)
 
 
@@ -71,9 +71,9 @@ def write_record(
     """Writes a record.
 
     Arguments:
-        caller: as whom it was sent.
-        topics: the topics of the stage as they were when it was made: name -> id in hexadecimal digits. A cluster that
-            is made anew has others, and what is sent again is changed accordingly.
+        caller: identity of the clients.
+        topics: the prepared topics: name -> id in hexadecimal digits. A new cluster has other ids, and replayed
+            requests are changed accordingly.
     """
     lines = [json.dumps({"topics": topics, "caller": caller})]
     for one in sent:
@@ -83,23 +83,23 @@ def write_record(
 
 
 def caller_of(path: Path) -> HostileCaller:
-    """As whom a record's requests were sent.
+    """Returns the identity with which a record's requests were sent.
 
     Raises:
-        ValueError: it is no record.
+        ValueError: the file is not a record.
     """
     try:
         first = path.read_text().partition("\n")[0]
         return HostileCaller(json.loads(first).get("caller", HostileCaller.ANYBODY))
     except (AttributeError, ValueError) as error:
-        raise ValueError(f"{path} is no record of hostile requests: {error}") from None
+        raise ValueError(f"{path} is not a record of hostile requests: {error}") from None
 
 
 def read_record(path: Path) -> tuple[dict[str, str], list[SentRequest]]:
-    """The topics and the sent requests of a record.
+    """Returns the topics and the sent requests of a record.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the file is not a record.
     """
     first, *rest = path.read_text().splitlines() or [""]
     try:
@@ -109,5 +109,5 @@ def read_record(path: Path) -> tuple[dict[str, str], list[SentRequest]]:
             at_us, node, stream, action, method, data = json.loads(line)
             sent.append(SentRequest(at_us, node, stream, Action(action), method, base64.b64decode(data)))
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is no record of hostile requests: {error}") from None
+        raise ValueError(f"{path} is not a record of hostile requests: {error}") from None
     return topics, sent

@@ -1,7 +1,6 @@
-"""A recorded run once more, against a new cluster; and the fewest of its requests that still do harm.
+"""Replays a recorded run against a new cluster, and finds the fewest of its requests that reproduce a failure.
 
-Ids of topics are the new cluster's: those of the record are replaced in what is sent. Of everything else the record
-holds the bytes.
+Ids of topics are replaced by those of the new cluster. Everything else is sent as recorded.
 """
 
 from __future__ import annotations
@@ -22,30 +21,30 @@ from quorumlog.chaos.hostile.wire import Wire, WireStream
 from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin
 
-#: How long a unary call may take (s), and how long the nodes are watched after the last request.
+#: Time limit of a unary call, and time for which the nodes are watched after the last request (s).
 _CALL_S, _AFTER_S = 0.5, 2.0
-#: Unary calls under way at once.
+#: Maximum number of concurrent unary calls.
 _AT_ONCE = 32
 
 
 def replay(record: Path, *, reduce: bool = False, say: Say = print) -> list[str]:
-    """Sends what a record holds, in its order; returns what that brought about.
+    """Sends the requests of a record in order; returns the findings.
 
     Arguments:
-        reduce: look for the fewest requests that end a node, and write them beside the record.
+        reduce: look for the fewest requests that crash a node, and write them beside the record.
 
     Raises:
-        ValueError: the file is no record.
+        ValueError: the file is not a record.
     """
     caller, (topics, sent) = caller_of(record), read_record(record)
-    say(f"{len(sent)} things to do again")
+    say(f"replaying {len(sent)} requests")
     findings = _played(caller, topics, sent)
     for finding in findings:
         say(f"FOUND: {finding}")
     if reduce and findings:
         fewest = fewest_that(sent, lambda some: bool(_played(caller, topics, some)), say)
         write_record(record.with_name(f"reduced-{RECORD_NAME}"), topics, fewest, caller)
-        say(f"{len(fewest)} are enough: {record.with_name(f'reduced-{RECORD_NAME}')}")
+        say(f"{len(fewest)} requests reproduce it: {record.with_name(f'reduced-{RECORD_NAME}')}")
         for one in fewest:
             say(f"  node {one.node} {one.path} {one.action.value} {len(one.data)} bytes")
     return findings
@@ -54,7 +53,9 @@ def replay(record: Path, *, reduce: bool = False, say: Say = print) -> list[str]
 def fewest_that(
     sent: Sequence[SentRequest], harmful: Callable[[Sequence[SentRequest]], bool], say: Say
 ) -> list[SentRequest]:
-    """As few requests of a record as still do harm, by leaving out ever smaller parts (delta debugging)."""
+    """Returns as few requests of a record as still reproduce a failure, by leaving out ever smaller parts (delta
+    debugging).
+    """
     left = list(sent)
     size = len(left) // 2
     while size:
@@ -63,7 +64,7 @@ def fewest_that(
             without = left[:begin] + left[begin + size :]
             if without and harmful(without):
                 left = without
-                say(f"{len(left)} are left")
+                say(f"{len(left)} requests left")
             else:
                 begin += size
         size //= 2

@@ -1,7 +1,7 @@
-"""Requests of any type, made from its descriptor: what a client could mean, but for a field or two.
+"""Requests of any type, created from its descriptor: plausible, except for a field or two.
 
-Values belong together: a request is about one topic, one partition, one member. Otherwise nearly every one would be
-refused for its first field, and nothing behind it would ever be reached.
+Values belong together: a request concerns one topic, one partition, one member. Otherwise nearly every one would be
+rejected for its first field, and the code after that check would never be reached.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from quorumlog.chaos.hostile.known_ids import (
     Vocabulary,
 )
 
-#: Messages inside messages beyond this depth stay empty.
+#: Nested messages beyond this depth stay empty.
 MAX_DEPTH = 4
-#: A topic gets at most so many partitions by chance, unless it is refused them all: each is a Raft group on each node.
+#: Maximum number of partitions of a new topic, unless the request is so large that it is rejected: each partition is a
+#: Raft group on each node.
 MOST_PARTITIONS = 6
 _TOO_MANY_PARTITIONS = 100_000
 _CONFIGS: dict[str, tuple[str, ...]] = {
@@ -47,7 +48,7 @@ _CONFIGS: dict[str, tuple[str, ...]] = {
 
 @dataclass(slots=True)
 class Subject:
-    """What one request is about."""
+    """The topic, partition, group and member of one request."""
 
     topic: KnownTopic | None
     partition: LearntPartition | None
@@ -56,7 +57,7 @@ class Subject:
 
 
 class RequestValues(Protocol):
-    """What a plausible value is chosen by."""
+    """The source of plausible values."""
 
     vocabulary: Vocabulary
     chance: random.Random
@@ -88,7 +89,7 @@ def _pick(*values: object) -> _Plausible:
     return lambda maker, about: maker.chance.choice(values)
 
 
-#: What a field of this name could hold; "Message.field" before "field".
+#: Plausible values of fields by name; "Message.field" takes precedence over "field".
 _PLAUSIBLE: dict[str, _Plausible] = {
     "topic_id": lambda maker, about: about.topic.topic_id if about.topic is not None else b"\1" * 16,
     "partition": lambda maker, about: about.partition.number if about.partition is not None else 0,
@@ -142,10 +143,10 @@ _PLAUSIBLE: dict[str, _Plausible] = {
 
 
 class RequestMaker:
-    """Makes requests.
+    """Creates requests.
 
     Arguments:
-        chance: decides on everything.
+        chance: source of all random decisions.
     """
 
     def __init__(self, vocabulary: Vocabulary, chance: random.Random) -> None:
@@ -154,7 +155,7 @@ class RequestMaker:
         self.batches = BatchMaker(chance)
 
     def subject(self) -> Subject:
-        """Something to ask about."""
+        """Returns a random subject of a request."""
         topic = self.vocabulary.topic(self.chance)
         partition = self.chance.choice(topic.partitions) if topic is not None else None
         member = self.chance.choice(self.vocabulary.members) if self.vocabulary.members else None
@@ -164,12 +165,14 @@ class RequestMaker:
         return Subject(topic, partition, group_id, member)
 
     def request(self, kind: type[Message], about: Subject | None = None) -> Message:
-        """A request; none, one or two of its fields in ten are at their edges, in some requests most of them."""
+        """Returns a request; usually up to a tenth of its fields have boundary values, in some requests most of
+        them.
+        """
         wrong = self.chance.choice((0.0, 0.0, 0.03, 0.05, 0.1, 0.7))
         return self._message(kind.DESCRIPTOR, about or self.subject(), wrong, 0)
 
     def spoil(self, message: Message) -> None:
-        """Puts one field of a message that is right to its edge, or takes it away."""
+        """Sets one field of a valid message to a boundary value, or clears it."""
         fields: Any = message.DESCRIPTOR.fields
         each = self.chance.choice(fields)
         if self.chance.random() < 0.2:
@@ -212,11 +215,11 @@ class RequestMaker:
         if each.message_type is not None and self.chance.random() < 0.95:
             values = _of_different_partitions(values)
             count = min(count, len(values))
-        # What is very long repeats itself: making it up would take longer than all else.
+        # A very long list repeats its items: creating them all would dominate the run time.
         getattr(message, each.name).extend((values * (count // 64 + 1))[:count] if values else values)
 
     def _next(self, about: Subject) -> Subject:
-        """Of a list's items each is about another partition, mostly."""
+        """Returns the subject of a list's next item, usually another partition."""
         if self.chance.random() < 0.2:
             return about
         fresh = self.subject()
@@ -263,14 +266,14 @@ def _owner(each: FieldDescriptor) -> str:
 
 
 def _of_different_partitions(items: list[Message]) -> list[Message]:
-    """Without those that name a partition again: for that alone a request is refused as a whole."""
+    """Removes items that name a partition again: for that alone a request would be rejected as a whole."""
     if not items or not {"topic_id", "partition"} <= set(items[0].DESCRIPTOR.fields_by_name):
         return items
     return list({(item.topic_id, item.partition): item for item in items}.values())  # type: ignore[attr-defined]
 
 
 def _fits(each: FieldDescriptor, value: object) -> bool:
-    """Whether a value of a field of the same name fits this one."""
+    """True if a value of a field of the same name fits this one."""
     if each.type == FieldDescriptor.TYPE_BYTES:
         return isinstance(value, bytes)
     if each.cpp_type == FieldDescriptor.CPPTYPE_STRING:

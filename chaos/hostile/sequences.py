@@ -1,4 +1,4 @@
-"""Sequences of requests: they go well for a while, so that what comes next meets a node that has something to lose."""
+"""Sequences of requests that are valid for a while, so that later ones meet a node with state."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from quorumlog.chaos.hostile.wire import Wire, WireStream
 from quorumlog.v1 import data_plane_pb2, groups_pb2
 from quorumlog.wire.entry import FIRST_NAMED_PRODUCER_ID, SEQUENCE_MODULUS
 
-#: How long an answer is waited for that the story needs (s).
+#: Time limit for an answer that the sequence needs (s).
 PATIENCE_S = 2.0
-#: One request in so many of a story is spoilt.
+#: Share of wrong requests in a sequence.
 _SPOILT = 0.15
 
 
 class Stories:
-    """Tells stories to the nodes.
+    """Runs sequences against the nodes.
 
     Arguments:
-        chance: decides on everything.
-        methods: those that are called without a plan.
+        chance: source of all random decisions.
+        methods: methods that are called in random order.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Stories:
     # -- without a plan -------------------------------------------------------------------------------------------
 
     async def calls(self) -> None:
-        """Unary calls, one after the other, of any kind."""
+        """Sends random unary calls, one after the other."""
         methods = [method for method in self._methods.values() if not method.streams]
         weights = [method.weight for method in methods]
         for method in self._chance.choices(methods, weights, k=self._chance.choice((1, 10, 30))):
@@ -72,7 +72,7 @@ class Stories:
             await self._wire.call(self._node_for(method, about), method, data, self._chance.choice((0.02, 0.5, 2.0)))
 
     async def burst(self) -> None:
-        """A stream with many requests at once."""
+        """Sends many requests at once on a stream."""
         method = self._chance.choice([method for method in self._methods.values() if method.streams])
         about = self._maker.subject()
         stream = self._wire.open(self._node_for(method, about), method)
@@ -87,7 +87,7 @@ class Stories:
         return about if self._chance.random() < 0.5 else self._maker.subject()
 
     def _node_for(self, method: Method, about: Subject) -> int:
-        """Mostly the node that can do it: the others only say who can."""
+        """Returns usually the node that can serve the request: the others only redirect."""
         if self._chance.random() < 0.8:
             if method.path.startswith("/quorumlog.v1.Groups/"):
                 found = self._vocabulary.coordinators.get(about.group_id)
@@ -98,7 +98,7 @@ class Stories:
         return self._vocabulary.node(self._chance)
 
     async def _end(self, stream: WireStream, answers: int) -> None:
-        """A stream ends in one of the ways that streams end; some are left open for a while."""
+        """Ends a stream in one of the possible ways; some are left open for a while."""
         draw = self._chance.random()
         if draw < 0.2:
             await stream.cancel()
@@ -111,14 +111,14 @@ class Stories:
             await stream.half_close(0.5)
 
     async def close(self) -> None:
-        """Ends what was left open."""
+        """Cancels streams that were left open."""
         for stream in self._kept:
             await stream.cancel()
 
     # -- a producer -----------------------------------------------------------------------------------------------
 
     async def producer(self) -> None:
-        """A producer gets its identity, sends what follows, and then what does not."""
+        """Requests a producer id, sends consecutive batches, and then invalid ones."""
         chance, init = self._chance, METHODS["InitProducerId"]
         name = chance.choice((*PRODUCER_NAMES, "", ""))
         request = data_plane_pb2.InitProducerIdRequest(
@@ -168,7 +168,7 @@ class Stories:
     # -- a reader -------------------------------------------------------------------------------------------------
 
     async def fetch_session(self) -> None:
-        """A fetch session, its epochs right, until one is not."""
+        """Fetches in a session with correct epochs, until one is wrong."""
         chance, fetch = self._chance, METHODS["Fetch"]
         about = self._maker.subject()
         stream = self._wire.open(self._node_for(fetch, about), fetch)
@@ -193,7 +193,7 @@ class Stories:
     # -- a member -------------------------------------------------------------------------------------------------
 
     async def member(self) -> None:
-        """A member of a consumer group joins, arrives, commits, and begins to talk nonsense."""
+        """Joins a consumer group, heartbeats, commits, and then sends invalid requests."""
         chance, heartbeat = self._chance, METHODS["Heartbeat"]
         group_id = chance.choice(GROUPS)
         if group_id not in self._vocabulary.coordinators:

@@ -1,4 +1,4 @@
-"""The methods that clients can call, found in the descriptors: a new one is there by itself."""
+"""The methods that clients can call, taken from the descriptors, so that new ones are included automatically."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from quorumlog.v1 import admin_pb2, data_plane_pb2, groups_pb2, peer_pb2, sign_in_pb2
 
-#: Each of these costs the whole cluster a command in the metadata log, and replicas: they come more rarely.
+#: Methods that cost the whole cluster a command in the metadata log, and replicas: they are called less often.
 _HEAVY = {
     "CreateTopics",
     "DeleteTopics",
@@ -29,9 +29,9 @@ class Method:
     """One method of one service.
 
     Arguments:
-        path: as gRPC names it.
-        streams: whether requests travel on a stream.
-        weight: how often it is called, beside the others.
+        path: gRPC's name of the method.
+        streams: True if requests are sent on a stream.
+        weight: relative frequency of calls.
     """
 
     path: str
@@ -58,11 +58,11 @@ def _methods_of(file: object) -> dict[str, Method]:
     return {method.name: _method(method) for service in services for method in service.methods}
 
 
-#: By name; no two services have a method of the same name.
+#: Methods by name; no two services have a method of the same name.
 METHODS: dict[str, Method] = {**_methods_of(admin_pb2), **_methods_of(data_plane_pb2), **_methods_of(groups_pb2)}
-#: What is served where passwords are asked for, and nowhere else.
+#: Methods that are served only where passwords are required.
 SIGN_IN_METHODS: dict[str, Method] = _methods_of(sign_in_pb2)
-#: What nodes serve to nodes.
+#: Methods between nodes.
 PEER_METHODS: dict[str, Method] = _methods_of(peer_pb2)
 BY_PATH: dict[str, Method] = {
     method.path: method for method in (*METHODS.values(), *SIGN_IN_METHODS.values(), *PEER_METHODS.values())

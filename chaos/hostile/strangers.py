@@ -1,7 +1,7 @@
-"""What somebody who is no node of the cluster says to the services between nodes.
+"""Requests of unauthenticated clients to the services between nodes.
 
-Whoever reaches a port can learn all that a node says of itself, and could play it: there is no authentication. So the
-strangers here stop short of that: they belong nowhere, to another cluster, or are a node that nobody has heard of.
+A client that reaches the port can learn everything that a node reports of itself, and could impersonate it: there is no
+authentication. So the strangers here stop short of that: they claim no cluster, another cluster, or an unknown node id.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from quorumlog.chaos.hostile.wire import Wire
 from quorumlog.v1 import data_plane_pb2, peer_pb2
 
 _STREAMS = ("Control", "Data", "Snapshot")
-#: As nodes name them in the metadata of their streams.
+#: Metadata keys of the streams between nodes.
 _GENERATION, _WANTED = "quorumlog-generation", "quorumlog-wanted-node"
 #: Ids of nodes that the cluster does not have.
 _UNHEARD_OF = (77, 2**31 - 1, 0)
 
 
 class Strangers:
-    """Opens streams between nodes that no node opens.
+    """Opens peer streams that no node opens.
 
     Arguments:
-        chance: decides on everything.
+        chance: source of all random decisions.
     """
 
     def __init__(self, wire: Wire, vocabulary: Vocabulary, maker: RequestMaker, chance: random.Random) -> None:
@@ -36,7 +36,7 @@ class Strangers:
         self._chance = chance
 
     async def visit(self) -> None:
-        """Says hello, truthfully or not, and goes on with frames."""
+        """Sends an identity, valid or not, and then frames."""
         chance = self._chance
         node = self._vocabulary.node(chance)
         if chance.random() < 0.2:
@@ -76,7 +76,7 @@ class Strangers:
         return frame
 
     def _fill_entries(self, frame: peer_pb2.Frame) -> None:
-        """Entries with right checksums, for otherwise none gets any further."""
+        """Sets entries with correct checksums: otherwise none would pass the first check."""
         for message in frame.messages:
             if message.WhichOneof("body") == "append_request":
                 body = message.append_request

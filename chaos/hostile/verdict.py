@@ -1,4 +1,4 @@
-"""Whether the nodes are those of the start, and whether the cluster works: what no client may have taken from it."""
+"""Checks that no node was restarted or has grown too large, and that the cluster works."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, Consumer, Producer, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
 
-#: More memory than this no node needs for so small a cluster (bytes).
+#: Memory limit of a node for so small a cluster (bytes).
 MOST_RSS_BYTES = 1536 << 20
 #: Partitions that are written to and read at the end.
 MOST_PARTITIONS = 60
-#: How long the cluster may take to work again (s): it has elections and rebalancing behind it.
+#: Time within which the cluster must work again (s): it has elections and rebalancing behind it.
 RECOVERY_S = 30.0
-#: Lines of a node's log that no client may bring about.
+#: Log lines that no client may cause.
 _BROKEN = re.compile(r"Traceback|level=(error|critical)|Exception|Error:|never retrieved|never awaited|fault=failed")
 
 
 @dataclass(slots=True)
 class Watch:
-    """The nodes' processes, from the start.
+    """The nodes' processes, observed from the start.
 
     Arguments:
         pids: node id -> process id.
-        rss: node id -> memory at the start, now, and at most (bytes).
+        rss: node id -> memory at the start, now, and the maximum (bytes).
     """
 
     pids: dict[int, int]
@@ -38,17 +38,17 @@ class Watch:
 
     @classmethod
     def of(cls, cluster: LocalCluster) -> Watch:
-        """The nodes as they are now."""
+        """Returns a watch of the nodes in their current state."""
         watch = cls({node: cluster.pid(node) or 0 for node in cluster.node_ids})
         watch.look(cluster)
         return watch
 
     def look(self, cluster: LocalCluster) -> list[str]:
-        """What is wrong with the processes: a line for each that ended or has grown too large."""
+        """Returns a line for each process that has exited or grown too large."""
         wrong = []
         for node, pid in self.pids.items():
             if not cluster.is_running(node) or cluster.pid(node) != pid:
-                wrong.append(f"node {node} ended: {last_line(cluster, node)}")
+                wrong.append(f"node {node} exited: {last_line(cluster, node)}")
                 continue
             now = psutil.Process(pid).memory_info().rss
             first, _, most = self.rss.get(node, (now, now, now))
@@ -59,13 +59,13 @@ class Watch:
 
 
 def last_line(cluster: LocalCluster, node: int) -> str:
-    """The last thing that a node said."""
+    """Returns the last line of a node's log."""
     lines = cluster.log_path(node).read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "its log is empty"
 
 
 def complaints(cluster: LocalCluster) -> list[str]:
-    """Lines of the nodes' logs that say that something broke, each kind once."""
+    """Returns lines of the nodes' logs that report a failure, each kind once."""
     found: dict[str, str] = {}
     for node in cluster.node_ids:
         lines = cluster.log_path(node).read_text(errors="replace").splitlines()
@@ -77,9 +77,9 @@ def complaints(cluster: LocalCluster) -> list[str]:
 
 
 def works(cluster: LocalCluster) -> list[str]:
-    """What does not work any more: every topic that there is must take a record and give it back.
+    """Returns what no longer works: every existing topic must accept a record and return it.
 
-    The topics' configurations are taken back first: somebody may have asked for the strangest ones.
+    The topics' configurations are reset first: a client may have set extreme values.
     """
     options: dict[str, Any] = {"bootstrap_servers": cluster.bootstrap_servers, **cluster.client_tls}
     deadline = time.monotonic() + RECOVERY_S
@@ -93,7 +93,7 @@ def works(cluster: LocalCluster) -> list[str]:
                 break
             except QuorumlogError as error:
                 if time.monotonic() > deadline:
-                    return [f"the topics' configurations cannot be taken back: {error}"]
+                    return [f"the topics' configurations cannot be reset: {error}"]
                 time.sleep(0.5)
     partitions = [TopicPartition(topic.name, one.partition) for topic in topics for one in topic.partitions]
     step = max(1, len(partitions) // MOST_PARTITIONS)
@@ -101,7 +101,7 @@ def works(cluster: LocalCluster) -> list[str]:
 
 
 def _fail_to_carry(options: dict[str, Any], partitions: list[TopicPartition]) -> Iterator[str]:
-    # It says what the last refusal was, and no record is left that its close would wait for.
+    # The error names the last rejection, and no record is left for which close would wait.
     limit_ms = RECOVERY_S * 1_000
     with (
         Producer(**options, delivery_timeout_ms=limit_ms) as producer,
@@ -115,7 +115,7 @@ def _fail_to_carry(options: dict[str, Any], partitions: list[TopicPartition]) ->
                 consumer.assign([partition])
                 consumer.seek(partition, offset)
                 if not _returns(consumer, partition, offset):
-                    yield f"{name} took a record at offset {offset}, and does not return it"
+                    yield f"{name} accepted a record at offset {offset}, but does not return it"
             except (QuorumlogError, TimeoutError) as error:
                 yield f"{name} does not work: {type(error).__name__}: {error}"
 

@@ -1,4 +1,4 @@
-"""Calls and streams to the nodes: every request is noted before it leaves, every answer is looked at."""
+"""Calls and streams to the nodes: every request is recorded before it is sent, every answer is checked."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ _OPTIONS = (
     ("grpc.enable_retries", 0),
     ("grpc.max_reconnect_backoff_ms", 500),
 )
-#: What a node answers only if something in it broke.
+#: Status codes that a node returns only if it has failed internally.
 INTERNAL = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL, grpc.StatusCode.DATA_LOSS)
-#: A stream that takes no request for so long (s) is given up.
+#: Time after which a stream that accepts no request is given up (s).
 _WRITE_S = 2.0
-#: Of answers that carry records only one in so many is looked into.
+#: One in this many answers with records is checked.
 _FETCHES_READ = 8
 
 
 class Wire:
-    """The connections of one process of clients.
+    """The connections of one client process.
 
     Arguments:
-        entrance: how they get to the nodes.
-        first_stream: streams are numbered from here on, apart from those of other processes.
-        tokens: node id -> of the session there, for who has signed in.
+        entrance: access to the nodes.
+        first_stream: number of the first stream, distinct from those of other processes.
+        tokens: node id -> session token there, for authenticated clients.
     """
 
     def __init__(
@@ -65,24 +65,24 @@ class Wire:
         self._recorder = recorder
         self._streams = itertools.count(first_stream + 1)
         self._fetches = 0
-        #: Requests sent, and how calls ended.
+        #: Requests sent, and counts of how calls ended.
         self.sent = 0
         self.outcomes: Counter[str] = Counter()
         self.by_method: Counter[str] = Counter()
-        #: Method and error code of each part of an answer: how deep the requests got.
+        #: Method and error code of each part of an answer: they show how far requests were processed.
         self.answers: Counter[str] = Counter()
-        #: One line for each answer that no node may give.
+        #: One line for each invalid answer.
         self.findings: list[str] = []
 
     def note(self, node: int, stream: int, action: Action, method: Method, data: bytes = b"") -> None:
-        """Something is about to leave for a node."""
+        """Records an action before it is sent to a node."""
         self._recorder.note(SentRequest(time.time_ns() // 1_000, node, stream, action, method.path, data))
         if action in (Action.CALL, Action.SEND):
             self.sent += 1
             self.by_method[method.name] += 1
 
     async def call(self, node: int, method: Method, data: bytes, timeout_s: float) -> Message | None:
-        """Makes a unary call; the answer, or None if it failed."""
+        """Makes a unary call; returns the answer, or None if it failed."""
         self.note(node, 0, Action.CALL, method, data)
         try:
             call = self._channels[node].unary_unary(method.path, bytes, bytes)
@@ -103,7 +103,7 @@ class Wire:
         return WireStream(self, node, method, number, call)
 
     def learn(self, node: int, method: Method, data: bytes) -> Message | None:
-        """Takes up an answer."""
+        """Evaluates an answer."""
         self._look_for_secrets(node, method, data)
         if method.name == "Fetch":
             self._fetches += 1
@@ -113,7 +113,7 @@ class Wire:
             message = method.response.FromString(data)
         except DecodeError:
             self.findings.append(
-                f"node {node} answered {method.name} with bytes that are no {method.response.__name__}"
+                f"node {node} answered {method.name} with bytes that are not a {method.response.__name__}"
             )
             return None
         self._vocabulary.learn(message)
@@ -128,7 +128,7 @@ class Wire:
             self.findings.append(f"node {node} answered {method.name} with a secret")
 
     def ended(self, node: int, method: Method, code: grpc.StatusCode, details: str | None) -> None:
-        """A call or a stream ended with a status."""
+        """Evaluates the status with which a call or a stream ended."""
         self.outcomes[code.name] += 1
         self._look_for_secrets(node, method, (details or "").encode())
         if code in INTERNAL:
@@ -143,7 +143,7 @@ class Wire:
 
 
 def error_codes(message: Message) -> list[ErrorCode.ValueType]:
-    """The error of an answer, or of each of its parts; NONE where all is well."""
+    """Returns the error of an answer, or of each of its parts; NONE for a success."""
     parts: list[Message] = [message]
     for each, value in message.ListFields():
         if each.message_type is not None and each.is_repeated and "error" in each.message_type.fields_by_name:
@@ -152,7 +152,7 @@ def error_codes(message: Message) -> list[ErrorCode.ValueType]:
 
 
 class _StatusKept:
-    """gRPC's own part of a call, which a failed write cannot give a status."""
+    """gRPC's internal part of a call, with a status that a failed write cannot replace."""
 
     def __init__(self, part: object) -> None:
         self._part = part
@@ -161,20 +161,20 @@ class _StatusKept:
         return getattr(self._part, name)
 
     def set_internal_error(self, text: str) -> None:
-        """Does nothing: whoever wrote then waits for the status of the node."""
+        """Does nothing: the writer then waits for the status of the node."""
 
 
 def keep_the_nodes_status(call: grpc.aio.StreamStreamCall[bytes, bytes]) -> None:
-    """Makes a call end with the status that came from the node, whatever becomes of writes.
+    """Makes a call end with the status from the node, regardless of failed writes.
 
-    gRPC gives a call that has ended under a write the status INTERNAL, "Internal error from Core", on this side. The
-    node's own status can then no longer be read, and that may be an INTERNAL which must be found.
+    gRPC gives a call that has ended during a write the local status INTERNAL, "Internal error from Core". The node's
+    own status can then no longer be read, and that may be an INTERNAL which must be found.
     """
     call._cython_call = _StatusKept(call._cython_call)  # type: ignore[attr-defined]
 
 
 class WireStream:
-    """One stream of requests. Answers are read as they come, so that none holds up the node."""
+    """One stream of requests. Answers are read as they arrive, so that none blocks the node."""
 
     def __init__(
         self, wire: Wire, node: int, method: Method, number: int, call: grpc.aio.StreamStreamCall[bytes, bytes]
@@ -186,13 +186,13 @@ class WireStream:
         self._call = call
         self._news = asyncio.Event()
         self._last: Message | None = None
-        #: Answers that have come, and whether no more will.
+        #: Number of received answers, and True once no more will arrive.
         self.answered = 0
         self.over = False
         self._reader = asyncio.ensure_future(self._read())
 
     async def send(self, data: bytes) -> bool:
-        """Sends a request; False when the stream has ended."""
+        """Sends a request; returns False if the stream has ended."""
         if self.over:
             return False
         self._wire.note(self._node, self._number, Action.SEND, self._method, data)
@@ -200,10 +200,10 @@ class WireStream:
             async with asyncio.timeout(_WRITE_S):
                 await self._call.write(data)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError, TimeoutError):
-            # The node has ended the stream for what came before, or does not read: both are its right.
+            # The node has ended the stream because of an earlier request, or does not read: both are allowed.
             return False
         except asyncio.CancelledError:
-            # Raised as well where gRPC cancels the call; whoever cancels the client means it.
+            # Also raised where gRPC cancels the call; only a cancelled task must propagate it.
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
             return False
@@ -222,7 +222,7 @@ class WireStream:
         return self._last
 
     async def settle(self, answers: int, timeout_s: float) -> None:
-        """Waits until so many answers have come, the stream is over, or the time is up."""
+        """Waits for a number of answers, the end of the stream, or the timeout."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self.answered < answers and not self.over:
@@ -230,7 +230,7 @@ class WireStream:
                     await self._news.wait()
 
     async def half_close(self, timeout_s: float) -> None:
-        """Says that nothing more will come, and waits for the end; cancels what does not end in time."""
+        """Closes the sending side, and waits for the end; cancels a stream that does not end in time."""
         self._wire.note(self._node, self._number, Action.HALF_CLOSE, self._method)
         with contextlib.suppress(TimeoutError, grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
             await asyncio.wait_for(self._call.done_writing(), timeout_s)
@@ -238,7 +238,7 @@ class WireStream:
         await self.cancel()
 
     async def cancel(self) -> None:
-        """Ends the stream."""
+        """Cancels the stream."""
         if not self.over:
             self._wire.note(self._node, self._number, Action.CANCEL, self._method)
             self._call.cancel()

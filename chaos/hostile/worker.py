@@ -1,7 +1,7 @@
-"""A process full of hostile clients. It is told on its input what to do, and says in lines what it has done.
+"""A process with many hostile clients. It reads its order from standard input, and reports progress in lines.
 
-Many processes are needed: one of Python's would be slower than the nodes that it is to trouble. They are started afresh
-and not forked, because gRPC does not survive that.
+Many processes are needed: a single Python process would be slower than the nodes that it attacks. They are started and
+not forked, because gRPC does not survive that.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from quorumlog.chaos.hostile.strangers import Strangers
 from quorumlog.chaos.hostile.wire import Wire
 from quorumlog.v1 import data_plane_pb2, groups_pb2
 
-#: Clients of one process at once; most of them wait for something.
+#: Concurrent clients of one process; most of them wait.
 CLIENTS = 48
-#: How often a process says what it has done, and asks what there is (s).
+#: Intervals at which a process reports, and refreshes its metadata (s).
 REPORT_S, REFRESH_S = 0.5, 1.0
-#: Streams of one process are numbered apart from those of the others.
+#: Offset between the stream numbers of two processes.
 _STREAMS_PER_WORKER = 1 << 32
-#: One story in so many is a stranger's.
+#: Share of stories of unauthenticated peers.
 _STRANGERS = 0.05
 
 
 @dataclass(slots=True)
 class WorkerOrder:
-    """What a process is to do.
+    """Order for a process.
 
     Arguments:
-        number: of the process, from 0.
-        requests: how many to send.
-        record: where to write down what was sent last.
-        caller, entrance: as whom, and how they get to the nodes.
+        number: number of the process, from 0.
+        requests: number of requests to send.
+        record: file for the requests sent last.
+        caller, entrance: identity, and access to the nodes.
     """
 
     number: int
@@ -56,12 +56,12 @@ class WorkerOrder:
     entrance: Entrance
 
     def to_line(self) -> str:
-        """The order as the process reads it."""
+        """Returns the order as one line."""
         return json.dumps(asdict(self)) + "\n"
 
     @classmethod
     def from_line(cls, line: str) -> WorkerOrder:
-        """An order that was written by ``to_line``."""
+        """Parses an order that was written by ``to_line``."""
         values = json.loads(line)
         entrance = values.pop("entrance")
         nodes = {int(node): address for node, address in entrance.pop("nodes").items()}
@@ -72,10 +72,10 @@ class WorkerOrder:
 
 @dataclass(slots=True)
 class WorkerNews:
-    """What a process has done so far.
+    """Progress of a process.
 
     Arguments:
-        tokens: of the sessions in which it called.
+        tokens: tokens of the sessions in which it called.
     """
 
     sent: int = 0
@@ -108,7 +108,7 @@ class HostileProcess:
         self._over = asyncio.Event()
 
     async def run(self, stop: TextIO, out: TextIO) -> None:
-        """Sends what was ordered, until ``stop`` is closed at the latest."""
+        """Sends the ordered requests, but stops when ``stop`` is closed."""
         loop = asyncio.get_running_loop()
         loop.run_in_executor(None, stop.read).add_done_callback(lambda _: self._over.set())
         await self._refresh()
@@ -149,7 +149,7 @@ class HostileProcess:
             await self._refresh()
 
     async def _refresh(self) -> None:
-        """Asks what there is, and makes the topics of the stage anew that somebody has deleted."""
+        """Refreshes the metadata, and creates prepared topics again that were deleted."""
         node = self._vocabulary.node(self._chance)
         asked = data_plane_pb2.MetadataRequest(all_topics=True).SerializeToString()
         answer = await self._wire.call(node, METHODS["Metadata"], asked, 2.0)
@@ -170,7 +170,7 @@ class HostileProcess:
 
     def _news(self, *, done: bool) -> str:
         wire = self._wire
-        # The same finding a thousand times is one.
+        # A repeated finding is reported once.
         findings = list(dict.fromkeys(wire.findings))[:100]
         news = WorkerNews(
             self._sent,
@@ -190,7 +190,7 @@ class HostileProcess:
 
 
 def main() -> None:
-    """Reads an order, and carries it out."""
+    """Reads an order, and executes it."""
 
     async def run() -> None:
         await HostileProcess(WorkerOrder.from_line(sys.stdin.readline())).run(sys.stdin, sys.stdout)

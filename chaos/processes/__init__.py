@@ -1,32 +1,33 @@
-"""Faults on real node processes under load.
+"""Fault injection into real node processes under load.
 
 May import: `checkers`.
 
 Scenarios:
 
 - ``scenarios``: a steady phase, one fault, recovery, in rounds; then the verdict.
-- ``scenario_run``: what all scenarios share: a seed, a cluster, a verdict.
+- ``scenario_run``: common parts of all scenarios: a seed, a cluster, a verdict.
 - ``scenario_cluster``: the cluster of a scenario, plain or secured for many users.
-- ``steady``: no fault at all, under a share of what the cluster can take.
-- ``exactly_once``: numbered records by several producers while leaders are hurt.
-- ``retention_kills``, ``compaction_rounds``: nodes are killed while logs lose their beginning, or are compacted.
-- ``damage_rounds``: bits flip in a node's data file, and the file is cut; ``page_map``: what each byte of it means.
-- ``group_rounds``: consumer groups through everything that happens to their members and to nodes.
+- ``steady``: no fault, under a share of the peak load.
+- ``exactly_once``: numbered records of several producers, with faults at leaders.
+- ``retention_kills``, ``compaction_rounds``: nodes are killed during retention or compaction.
+- ``damage_rounds``: bits flip in a node's data file, and it is truncated; ``page_map``: meaning of each of its bytes.
+- ``group_rounds``: consumer groups with faults of members and nodes.
 
-Faults, load and what is measured:
+Faults, load and measurements:
 
-- ``nemesis``: hurts node processes and mends them; ``link_proxy``: cuts real links.
+- ``nemesis``: injects and ends faults of node processes; ``link_proxy``: cuts real links.
 - ``workload``: writers of unique values, and readers, all recorded.
-- ``once_writers``: writers of numbered records, ``kafka_writer``: one by Kafka's client; ``once_checker``: reads them.
+- ``once_writers``: writers of numbered records, ``kafka_writer``: one with Kafka's client; ``once_checker``: reads
+them.
 - ``ballast``: load in a process of its own.
-- ``leaderships``: who leads, before and after.
-- ``replica_logs``: what is on the disks of replicas: logs that must agree, and terms.
-- ``watchdog``: notices when the machine itself stands still.
-- ``report``: what came of a run.
+- ``leaderships``: leaders before and after a fault.
+- ``replica_logs``: logs of replicas on disk, which must agree, and their terms.
+- ``watchdog``: detects that the machine itself stalls.
+- ``report``: results of a run.
 
 Members of consumer groups, each a process:
 
-- ``member_plan``: what a member is to be; ``group_member``: the member itself; ``kafka_member``: one by Kafka's client.
-- ``member_log``: what it writes down; ``member_processes``: the processes.
-- ``member_history``: what their files come to, for the checkers; ``group_figures``: the same in numbers.
+- ``member_plan``: configuration of a member; ``group_member``: the member; ``kafka_member``: one with Kafka's client.
+- ``member_log``: its log of events; ``member_processes``: the processes.
+- ``member_history``: evaluates their logs for the checkers; ``group_figures``: the same in numbers.
 """

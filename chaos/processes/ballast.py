@@ -1,8 +1,7 @@
-"""Load in a process of its own, so that what it costs is not taken for the cluster's: many writers, each with one
-record on its way.
+"""Load in a process of its own, so that its cost is not attributed to the cluster: many writers, each with one record
+in flight.
 
-``python -m quorumlog.chaos.processes.ballast '{"clients": …, "rate": …, "seconds": …}'`` prints its figures
-as JSON.
+``python -m quorumlog.chaos.processes.ballast '{"clients": …, "rate": …, "seconds": …}'`` prints its figures as JSON.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ _ANSWER_TIMEOUT_S = 90.0
 
 @dataclass(slots=True, frozen=True)
 class BallastFigures:
-    """What the writers saw.
+    """Results of the writers.
 
     Arguments:
         rate: acknowledged records per second.
-        p50_ms, p99_ms, p999_ms, most_ms: from when a record was due to be sent to its acknowledgement.
+        p50_ms, p99_ms, p999_ms, most_ms: time from when a record was due to be sent to its acknowledgement.
         failed: records that were not acknowledged in time.
     """
 
@@ -52,7 +51,7 @@ class BallastFigures:
 
 
 class BallastError(Exception):
-    """The load's process did not come to its end; the message is what it said last."""
+    """Raised if the load's process fails; the message is the last line of its output."""
 
 
 def run_ballast(
@@ -61,9 +60,9 @@ def run_ballast(
     """Loads a cluster from a new process.
 
     Arguments:
-        clients: how they reach the cluster.
-        rate: records per second; 0 for as many as the cluster takes.
-        meanwhile: called twice a second; what it raises ends the load.
+        clients: connection settings.
+        rate: records per second; 0 for as many as the cluster accepts.
+        meanwhile: called twice a second; an exception that it raises ends the load.
 
     Raises:
         BallastError: the process failed.
@@ -80,7 +79,7 @@ def run_ballast(
             process.kill()
         said, complaint = process.communicate()
     if process.returncode != 0:
-        raise BallastError(f"the load failed: {(complaint.strip().splitlines() or ['it said nothing'])[-1]}")
+        raise BallastError(f"the load failed: {(complaint.strip().splitlines() or ['no output'])[-1]}")
     return BallastFigures(**json.loads(said))
 
 
@@ -94,8 +93,8 @@ class _Writers:
         self._seconds = seconds
 
     async def write(self, producer: AsyncProducer, began_s: float, partition: int) -> None:
-        """One writer: sends on its schedule, or as soon as the last record is acknowledged."""
-        # Spread evenly: else all writers would send at once, every interval.
+        """Runs one writer, which sends on its schedule, or as soon as the last record is acknowledged."""
+        # Spread evenly: otherwise all writers would send at once, every interval.
         due = began_s + self._interval_s * partition / PARTITIONS
         while (now := time.monotonic()) < began_s + self._seconds:
             if self._interval_s and now < due:

@@ -1,5 +1,5 @@
 """Compaction through kill -9: keys are written, overwritten and deleted while nodes die at random moments of their
-passes; then every last value must be there, nothing deleted may have come back, and the replicas must be equal.
+passes; then every last value must exist, no deleted key may have reappeared, and the replicas must be equal.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ TOPIC = "keyed"
 NODES = 3
 KEYS = 400
 BATCH = 50
-#: A kill comes this many seconds after the last round, at most.
+#: Maximum delay of a kill after the last round (s).
 MOST_DELAY_S = 1.2
 FULL_TIMEOUT_S = 60.0
 REST_TIMEOUT_S = 120.0
-#: Compaction rests when no node has ended a pass for so long.
+#: Compaction counts as finished when no node has completed a pass for this time (s).
 REST_S = 3.0
 READ_TIMEOUT_S = 120.0
 RESULT_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = RESULT_TIMEOUT_S + 10.0
-#: So slow that passes take a good part of the time: many kills fall into one.
+#: So slow that passes take a good part of the time: many kills hit one.
 SETTINGS = {"compaction_interval_ms": 200, "compaction_bytes_per_second": 6_000_000, "log_format": "json"}
 CONFIGS = {
     "cleanup.policy": "compact",
@@ -61,14 +61,14 @@ Content = dict[int, tuple[bytes | None, bytes | None]]
 
 
 class KeyWriter(threading.Thread):
-    """Writes random keys, one in six records deletes its key. Knows what each key's last value is."""
+    """Writes random keys; one in six records deletes its key. Tracks the last value of each key."""
 
     def __init__(self, clients: ClientOptions, seed: int) -> None:
         super().__init__(name="key-writer", daemon=True)
         self.last: dict[bytes, bytes | None] = {}
         self.by_offset: dict[int, tuple[bytes, bytes | None]] = {}
         self.acknowledged_s: list[float] = []
-        #: Keys of the newest batch until all of it is acknowledged: nobody knows their last value.
+        #: Keys of the newest batch until all of it is acknowledged: their last value is unknown.
         self.unresolved: set[bytes] = set()
         self.failure: str | None = None
         self._stop_asked = threading.Event()
@@ -76,7 +76,7 @@ class KeyWriter(threading.Thread):
         self._rng = random.Random(seed)
 
     def run(self) -> None:
-        """Writes until it is told to stop."""
+        """Writes until it is stopped."""
         number = 0
         try:
             with Producer(**self._clients) as producer:
@@ -97,7 +97,7 @@ class KeyWriter(threading.Thread):
             self.failure = f"the writer failed: {type(error).__name__}: {error}"
 
     def stop(self) -> None:
-        """Ends it once what it has sent is acknowledged. May be called twice."""
+        """Stops the writer once its records are acknowledged. Idempotent."""
         self._stop_asked.set()
         self.join(STOP_TIMEOUT_S)
         if self.is_alive():
@@ -117,7 +117,7 @@ class CompactionRun:
         self._began = time.monotonic()
 
     def go(self, rounds: int) -> None:
-        """Writes through the kills."""
+        """Writes during the kills."""
         self.writer.start()
         wait_until(lambda: self._raise_failure() or self._passes() >= NODES, REST_TIMEOUT_S, "the first passes end")
         for number in range(rounds):
@@ -152,7 +152,7 @@ class CompactionRun:
         return False
 
     def _passes(self) -> int:
-        """How many passes have ended, over all nodes and their lives."""
+        """Returns the number of completed passes, of all nodes and their restarts."""
         return sum(
             self._cluster.log_path(node).read_text(errors="replace").count("partition_compacted")
             for node in self._cluster.node_ids
@@ -173,7 +173,7 @@ class CompactionRun:
     # -- the verdict ------------------------------------------------------------------------------------------------
 
     def judge(self, report: Report) -> None:
-        """Reads everything back when compaction has come to rest, then kills the nodes and compares their disks."""
+        """Reads everything back when compaction has finished, then kills the nodes and compares their disks."""
         report.rounds = self.rounds
         self.writer.stop()
         attempted(report, self._raise_failure)
@@ -191,7 +191,7 @@ class CompactionRun:
         report.anomalies.extend(anomalies)
         for read, end in found:
             self._say(f"{len(read)} of {end} records are left, for {KEYS} keys; {self._passes()} passes")
-            # Rounds that ended early have not given compaction its time.
+            # Rounds that ended early have not given compaction enough time.
             if not report.failures and (compacted != NODES or len(read) > end // 2):
                 report.failures.append(f"{compacted} replicas were compacted, {len(read)} of {end} records are left")
 
@@ -214,7 +214,7 @@ class CompactionRun:
 
     def _anomalies(self, read: Content) -> list[Anomaly]:
         found = [
-            Anomaly("I1", f"offset {offset} was given another record than was acknowledged there")
+            Anomaly("I1", f"offset {offset} has another record than was acknowledged there")
             for offset, record in read.items()
             if record != self.writer.by_offset.get(offset, record)
         ]
@@ -224,7 +224,7 @@ class CompactionRun:
             state[key] = value
         for key, value in self.writer.last.items():
             if key not in self.writer.unresolved and state.get(key) != value:
-                what = "is lost" if value is not None else "was deleted and has come back"
+                what = "is lost" if value is not None else "was deleted and has reappeared"
                 found.append(Anomaly("I3", f"the last value of {key!r} {what}: {state.get(key)!r:.40}"))
         return found
 

@@ -1,12 +1,13 @@
-"""Bits flip in one node's data file, and the file is cut, under load: all of it is found, and heals without a hand.
+"""Bits flip in one node's data file, and the file is truncated, under load: all damage is detected and repaired
+automatically.
 
-In each round the node's process is killed or stopped, bits are flipped or the file is cut at a random place, and it is
-started again; or it is done to the file while the node runs. Whoever looks after the process starts it again when it
-ends, and does nothing else. The round is over once the cluster is well, and the node has read all of its storage again.
-Then all that is kept is read, and every record must be what was written.
+In each round the node's process is killed or stopped, bits are flipped or the file is truncated at a random position,
+and it is started again; or the file is damaged while the node runs. The supervisor starts the process again when it
+exits, and does nothing else. The round is over once the cluster is healthy, and the node has scrubbed all of its
+storage again. Then all retained records are read, and every record must be as written.
 
-Afterwards each flip is accounted for: the next time that nobody writes to the file, it must be gone from all bytes that
-mean anything.
+Afterwards each flip is accounted for: the next time that the file is not being written, it must have disappeared from
+all meaningful bytes.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ from quorumlog.sdk import Admin, Consumer, NewTopic, NodeDescription, OffsetOutO
 from quorumlog.sdk.errors import QuorumlogError
 
 NAME = "damage"
-SUMMARY = "bits flip in one node's data file, and the file is cut: found and healed without a hand, nothing served"
-#: Of these, 50 cut the file; in the others, so many bits flip, by turns: 200 in all. Where one strikes a page, the file
-#: makes way with all the others, so many rounds have but one.
+SUMMARY = "bits flip in one node's data file, and it is truncated: repaired automatically, nothing damaged served"
+#: In 50 of the rounds the file is truncated; in the others, this number of bits flip, by turns: 200 in all. A damaged
+#: page moves the whole file aside with all other flips, so many rounds have only one.
 ROUNDS = 130
 CUT_ROUNDS = 50
 FLIPS = (1, 1, 2, 6)
@@ -58,14 +59,14 @@ GROUP = "readers"
 RETENTION_BYTES = 2_000_000
 VALUE_BYTES = (100, 9_000)
 KEYS = 40
-#: The load: records per second of each partition's writer.
+#: The load: seconds between two records of each partition's writer.
 PACE_S = 0.01
 IN_FLIGHT = 20
 PATIENCE_S = 90.0
-#: A node may end so often in a round, for each thing that was done to its file: when it is found, and once more when a
-#: replica is found that cannot be mended where it is.
+#: A node may exit this often in a round for each fault: when the damage is detected, and once more when a replica is
+#: found that cannot be repaired in place.
 ENDS_PER_STRIKE = 2
-#: Bytes around a flipped one by which it is known again.
+#: Bytes around a flipped one by which it is recognized later.
 AROUND = 16
 SETTINGS = {
     "damaged_storage": "move-aside",
@@ -77,13 +78,13 @@ SETTINGS = {
 
 
 def content(partition: int, number: int) -> bytes:
-    """What a writer's record must be: nothing that could be guessed from its neighbours."""
+    """Returns the expected value of a record, which cannot be derived from its neighbours."""
     rng = random.Random((partition << 40) + number)
     return b"%d " % number + rng.randbytes(rng.randint(*VALUE_BYTES))
 
 
 class _Writer(threading.Thread):
-    """Writes numbered records to one partition until it is stopped; to the compacted topic, by keys in turn."""
+    """Writes numbered records to one partition until it is stopped; to the compacted topic, with cyclic keys."""
 
     def __init__(self, clients: ClientOptions, tp: TopicPartition) -> None:
         super().__init__(name=f"writer-{tp.topic}-{tp.partition}", daemon=True)
@@ -94,7 +95,7 @@ class _Writer(threading.Thread):
         self._clients = clients
 
     def run(self) -> None:
-        """Sends; each record must be given the offset of its number."""
+        """Sends records; each must get the offset of its number."""
         try:
             with Producer(**self._clients, linger_ms=1, batch_size=16_384) as producer:
                 waiting = []
@@ -110,7 +111,7 @@ class _Writer(threading.Thread):
                         return
                     time.sleep(PACE_S)
         except QuorumlogError as error:
-            self.failure = f"a record of {self.tp} was not taken: {error}"
+            self.failure = f"a record of {self.tp} was not accepted: {error}"
 
     def _settle(self, offset: int) -> None:
         if offset != self.acknowledged:
@@ -123,8 +124,8 @@ class _Flip:
     """A bit that was flipped.
 
     Arguments:
-        kind: of page; empty where nobody could tell, because the node was running.
-        meant: whether the byte meant anything; None: nobody could tell.
+        kind: kind of page; empty if it is unknown, because the node was running.
+        meant: True if the byte is meaningful; None: unknown.
         around: the bytes there, as flipped, from ``first`` on.
     """
 
@@ -157,7 +158,7 @@ class DamageRun:
         self.said: Counter[str] = Counter()
 
     def go(self, rounds: int) -> None:
-        """Writes, damages, and waits until all is well."""
+        """Writes, damages, and waits until the cluster is healthy."""
         for writer in self._writers:
             writer.start()
         wait_until(lambda: all(writer.acknowledged > 50 for writer in self._writers), PATIENCE_S, "a load")
@@ -169,7 +170,7 @@ class DamageRun:
                 self._round(number, count)
 
     def stop(self) -> None:
-        """Ends the writers, once what they have sent is acknowledged."""
+        """Stops the writers, once their records are acknowledged."""
         for writer in self._writers:
             writer.stopped.set()
         for writer in self._writers:
@@ -178,7 +179,7 @@ class DamageRun:
                 writer.failure = f"{writer.name} does not end within {2 * PATIENCE_S:g} s: some call of the SDK hangs"
 
     def judge(self) -> None:
-        """Reads everything, then kills the nodes and compares what they have on disk. The writers have ended."""
+        """Reads everything, then kills the nodes and compares their disks. The writers have stopped."""
         report = self._report
         attempted(report, self._raise_failures)
         report.acknowledged = sum(writer.acknowledged for writer in self._writers)
@@ -191,12 +192,12 @@ class DamageRun:
             self._account()
         self._say(f"  flipped bits by page: {_listed(self.by_kind)}")
         self._say(f"  what became of them: {_listed(self.outcomes)}")
-        self._say(f"  node {self.victim} ended {self.ends} times by itself, and said: {_listed(self.said)}")
+        self._say(f"  node {self.victim} exited {self.ends} times, and logged: {_listed(self.said)}")
 
     # -- a round ------------------------------------------------------------------------------------------------------
 
     def _round(self, number: int, count: int) -> None:
-        """One strike: so many bits flip, or with none of them the file is cut."""
+        """Runs one round: bits flip, or the file is truncated if there are none to flip."""
         began = time.monotonic()
         time.sleep(self._rng.uniform(0, 0.5))
         how = self._rng.choice(("killed", "killed", "stopped", "running"))
@@ -205,7 +206,7 @@ class DamageRun:
         elif how == "stopped":
             self._said()
             self._cluster.stop(self.victim)
-            # gRPC may say aloud which calls it cancelled then.
+            # gRPC may log the calls that it cancels then.
             self._log_read = self._cluster.log_path(self.victim).stat().st_size
         if how != "running":
             self._account()
@@ -219,7 +220,7 @@ class DamageRun:
         said = self._said()
         shutil.rmtree(self._data_dir / "damaged-1", ignore_errors=True)
         self._say(
-            f"  round {number}: node {self.victim} {how}, {done}; it ended {ends} times and said {_listed(said)};"
+            f"  round {number}: node {self.victim} {how}, {done}; it exited {ends} times and logged {_listed(said)};"
             f" {read} records read as written; {time.monotonic() - began:.1f} s"
         )
 
@@ -235,9 +236,9 @@ class DamageRun:
         size = self._data_file.stat().st_size
         at = self._rng.randrange(size)
         os.truncate(self._data_file, at)
-        self.outcomes["not looked at: the file was cut before"] += len(self._open)
+        self.outcomes["not checked: the file was truncated before"] += len(self._open)
         self._open.clear()
-        return f"its file of {size} bytes cut at {at}"
+        return f"its file of {size} bytes truncated at {at}"
 
     def _flip(self, number: int, count: int, running: bool) -> str:
         kinds = []
@@ -261,11 +262,13 @@ class DamageRun:
                 meant = None if page_map is None else page_map.is_meant(offset)
                 self._open.append(_Flip(number, offset, kind, meant, first, file.read(2 * AROUND + 1)))
                 self.by_kind[kind] += 1
-                kinds.append(kind if meant is not False or kind == FREE else f"{kind} (bytes without meaning)")
+                kinds.append(kind if meant is not False or kind == FREE else f"{kind} (unused bytes)")
         return f"bits flipped in {', '.join(kinds)}"
 
     def _heal(self, most_ends: int, struck_ms: int) -> int:
-        """Starts the node again whenever it has ended, and waits until all is well; returns how often it ended."""
+        """Starts the node again whenever it has exited, and waits until the cluster is healthy; returns how often it
+        exited.
+        """
         ends, until = 0, time.monotonic() + PATIENCE_S
         passes: list[int] = []
         while True:
@@ -273,13 +276,13 @@ class DamageRun:
                 ends += 1
                 self.ends += 1
                 if ends > most_ends:
-                    raise ChaosError(f"node {self.victim} ends again and again: {self._tail()}")
+                    raise ChaosError(f"node {self.victim} keeps exiting: {self._tail()}")
                 self._start_again()
             with suppress(QuorumlogError):
                 finished = self._finished_scrub()
                 if finished > struck_ms and finished not in passes:
                     passes.append(finished)
-                # The first pass may have begun before.
+                # The first pass may have started before.
                 if len(passes) > 1 and self._is_well():
                     return ends
             if time.monotonic() > until:
@@ -287,7 +290,9 @@ class DamageRun:
             time.sleep(0.1)
 
     def _start_again(self) -> None:
-        """One that ends at once has come upon damage that no opening reads; then its next start looks for that."""
+        """Starts the node again. A node that exits immediately has met damage that prevents opening its storage; its
+        next start handles that.
+        """
         try:
             self._cluster.start(self.victim)
         except ClusterError as error:
@@ -306,7 +311,7 @@ class DamageRun:
         return not self._complaint()
 
     def _complaint(self) -> str:
-        """What is not well, as an operator sees it; empty if all is."""
+        """Returns what is unhealthy, from an operator's view; empty if nothing is."""
         cluster = self._admin.describe_cluster()
         for broker in cluster.brokers:
             if broker.fenced or broker.lost or broker.returning:
@@ -324,7 +329,7 @@ class DamageRun:
         return ""
 
     def _said(self) -> Counter[str]:
-        """What the node's log has said of damage since this was asked last."""
+        """Returns what the node's log has reported about damage since the last call."""
         text = self._cluster.log_path(self.victim).read_bytes()
         lines = text[self._log_read :].decode(errors="replace").splitlines()
         self._log_read = len(text)
@@ -332,7 +337,7 @@ class DamageRun:
         for line in lines:
             for word in ("damage_found", "damage_mended", "replica_set_aside", "replica_begins_anew", "moved to"):
                 found[word] += word in line
-            found["ended of a signal"] += "ended of a signal" in line
+            found["ended of a signal"] += "killed by a signal" in line
             found["trace"] += "Traceback" in line
         found = +found
         if found["trace"]:
@@ -346,7 +351,7 @@ class DamageRun:
     # -- verdicts -----------------------------------------------------------------------------------------------------
 
     def _account(self) -> None:
-        """Nobody writes to the file: says what became of each flip of earlier rounds."""
+        """Records what became of each flip of earlier rounds, while the file is not being written."""
         pending, self._open = self._open, []
         if not pending:
             return
@@ -358,18 +363,18 @@ class DamageRun:
             for flip in pending:
                 file.seek(flip.first)
                 if file.read(len(flip.around)) != flip.around:
-                    self.outcomes["mended, or written over"] += 1
+                    self.outcomes["repaired, or overwritten"] += 1
                 elif page_map.is_meant(flip.offset):
                     self.outcomes["STILL THERE"] += 1
                     where = f"{flip.kind}, then {page_map.kind_at(flip.offset)}, page {flip.offset // 4096}"
                     self._broken("I6", f"a bit flipped in round {flip.number} was never found: {where}: {flip}")
                 elif flip.meant:
-                    self.outcomes["mended, in a page now free"] += 1
+                    self.outcomes["repaired, in a page that is now free"] += 1
                 else:
-                    self.outcomes["harmless: a free page, or bytes without meaning"] += 1
+                    self.outcomes["harmless: a free page, or unused bytes"] += 1
 
     def _read(self, writer: _Writer) -> int:
-        """Reads all that is kept of a partition, up to what was acknowledged when this began."""
+        """Reads all retained records of a partition, up to those acknowledged at the start."""
         tp, end = writer.tp, writer.acknowledged
         count, until = 0, time.monotonic() + PATIENCE_S
         latest: dict[bytes, int] = {}
@@ -383,7 +388,7 @@ class DamageRun:
             next_offset = self._seek_to_start(consumer, tp)
             while next_offset < end:
                 if time.monotonic() > until:
-                    raise ChaosError(f"{tp} is not served up to {end}: {next_offset} comes next")
+                    raise ChaosError(f"{tp} is not served up to {end}: offset {next_offset} is next")
                 try:
                     polled = consumer.poll(timeout_ms=500)
                 except OffsetOutOfRangeError:
@@ -395,7 +400,7 @@ class DamageRun:
                     if value != content(tp.partition, number):
                         self._broken("I1", f"record {number} of {tp} is not what was written")
                     if number < next_offset or (number > next_offset and tp.topic != COMPACTED):
-                        self._broken("I1", f"record {number} of {tp} comes where {next_offset} was expected")
+                        self._broken("I1", f"record {number} of {tp} was read where {next_offset} was expected")
                     if record.key is not None:
                         latest[record.key] = number
                     next_offset = number + 1
@@ -415,7 +420,7 @@ class DamageRun:
             found.append(consumer.beginning_offsets([tp])[tp])
             return True
 
-        wait_until(answered, PATIENCE_S, f"an answer where {tp} begins")
+        wait_until(answered, PATIENCE_S, f"an answer for the start of {tp}")
         consumer.seek(tp, found[-1])
         return found[-1]
 

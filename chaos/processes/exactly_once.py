@@ -1,8 +1,8 @@
-"""Exactly once through faults: numbered records by several idempotent producers while leaders are killed, stopped and
-paused and partitions moved; then everything is read back, and there must be one copy of each, in order.
+"""Exactly once through faults: several idempotent producers send numbered records while leaders are killed, stopped and
+paused and partitions moved; then everything is read back, and there must be one copy of each record, in order.
 
-A run has a stretch of records for each round and one more. A round strikes while its stretch is being written, waits
-until all of it is acknowledged without the victim, and mends.
+A run has one share of the records for each round and one more. A round injects its fault while its share is being
+written, waits until all of it is acknowledged without the victim, and ends the fault.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NODES = 4
 REPLICAS = 3
 PARTITIONS = 3
 WRITERS = (WriterKind.UNNAMED, WriterKind.UNNAMED, WriterKind.NAMED, WriterKind.REPLAYING)
-#: Share of a stretch that is acknowledged before the fault strikes.
+#: Part of a share that is acknowledged before the fault.
 STRIKE_AT = 0.2
 STRETCH_TIMEOUT_S = 180.0
 FULL_TIMEOUT_S = 60.0
@@ -54,7 +54,7 @@ class OnceRun:
     """One run against a cluster of its own.
 
     Arguments:
-        records: that all writers together send.
+        records: number of records that all writers together send.
     """
 
     def __init__(self, cluster: ScenarioCluster, admin: Admin, seed: int, records: int, say: Say) -> None:
@@ -83,11 +83,11 @@ class OnceRun:
         return SdkOnceWriter(number, kind, count, self._cluster.client_options, TOPIC, self._gate, seed)
 
     def now_us(self) -> int:
-        """Microseconds since the run began."""
+        """Returns microseconds since the start of the run."""
         return int((time.monotonic() - self._began) * 1_000_000)
 
     def go(self, rounds: int) -> None:
-        """Writes everything through the faults."""
+        """Writes everything during the faults."""
         for writer in self.writers:
             writer.start()
         blows = itertools.cycle(BLOWS)
@@ -113,7 +113,7 @@ class OnceRun:
         victim = nemesis.partition_leader()
         began = self.now_us()
         blow.hurt(self, target, victim)
-        self._wait(self._stretch_done, f"a stretch is written meanwhile ({blow.name}, node {victim})")
+        self._wait(self._stretch_done, f"a share is written during the fault ({blow.name}, node {victim})")
         mended = self.now_us()
         blow.mend(self, target, victim)
         full_s = self._await_in_sync()
@@ -133,31 +133,33 @@ class OnceRun:
         self._say(f"  {blow.name}, {self._settled()} records resolved;{made.line()[1:]}")
         return made
 
-    # -- the blows ------------------------------------------------------------------------------------------------
+    # -- faults ----------------------------------------------------------------------------------------------------
 
     def kill(self, target: int, victim: int) -> None:
-        """SIGKILL of the leader."""
+        """Sends SIGKILL to the leader."""
         self._cluster.kill(victim)
 
     def stop(self, target: int, victim: int) -> None:
-        """SIGTERM of the leader."""
+        """Sends SIGTERM to the leader."""
         self._cluster.stop(victim)
 
     def start(self, target: int, victim: int) -> None:
-        """The node comes back on its data, and every node sees it: until then in-sync sets may be from before."""
+        """Restarts the node with its data, and waits until every node sees it: until then in-sync sets may be
+        outdated.
+        """
         self._cluster.start(victim)
         self._cluster.wait_ready()
 
     def pause(self, target: int, victim: int) -> None:
-        """SIGSTOP of the leader."""
+        """Sends SIGSTOP to the leader."""
         self._cluster.pause(victim)
 
     def resume(self, target: int, victim: int) -> None:
-        """SIGCONT."""
+        """Sends SIGCONT."""
         self._cluster.resume(victim)
 
     def move(self, target: int, victim: int) -> None:
-        """The target partition begins to move away from its leader, to the node that has no replica of it."""
+        """Starts to move the target partition from its leader to the node that has no replica of it."""
         now = next(one for one in self._nemeses[target].partitions() if one.partition == target)
         (other,) = set(self._cluster.node_ids) - set(now.replicas)
         replicas = tuple(other if node == victim else node for node in now.replicas)
@@ -165,7 +167,7 @@ class OnceRun:
         self._admin.reassign_partitions({self._moved[0]: replicas})
 
     def await_move(self, target: int, victim: int) -> None:
-        """The partition has moved."""
+        """Waits until the partition has moved."""
         assert self._moved is not None
         where, replicas = self._moved
 
@@ -181,7 +183,7 @@ class OnceRun:
         return sum(writer.settled for writer in self.writers)
 
     def _stretch_done(self) -> bool:
-        """Whether every writer has come to the gate, with nothing under way."""
+        """True if every writer waits at the gate, with no record in flight."""
         return self._gate.waiting >= sum(writer.is_alive() for writer in self.writers)
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
@@ -200,12 +202,12 @@ class OnceRun:
         wait_until(holds, STRETCH_TIMEOUT_S, what)
 
     def _longest_gap(self, first_us: int, last_us: int) -> tuple[int, int]:
-        """The two neighbouring moments furthest apart at which some acknowledgement was seen."""
+        """Returns the longest time between two neighbouring acknowledgements."""
         moments = [first_us, *(moment for moment in self._progress if first_us < moment < last_us), last_us]
         return max(itertools.pairwise(moments), key=lambda gap: gap[1] - gap[0])
 
     def judge(self, report: Report) -> None:
-        """Reads everything back, then kills the nodes and compares what they have on disk."""
+        """Reads everything back, then kills the nodes and compares their disks."""
         self._gate.close()
         report.rounds = self.rounds
         together = attempted(report, self._await_in_sync, REPLICAS_AGREE)
@@ -224,7 +226,7 @@ class OnceRun:
         return wait_until(self._is_whole, FULL_TIMEOUT_S, "every node serves and all replicas are in sync again")
 
     def _is_whole(self) -> bool:
-        # A node that was away is fenced until the controller has heard from it again: so long it takes no replica.
+        # A restarted node is fenced until the controller has received a heartbeat: until then it gets no replica.
         brokers = self._admin.describe_cluster(linearizable=True).brokers
         return not any(broker.fenced for broker in brokers) and _in_sync(self._nemeses[0])
 
@@ -235,7 +237,7 @@ class OnceRun:
 
 @dataclass(slots=True, frozen=True)
 class Blow:
-    """What is done to the leader of some partition, and its end."""
+    """A fault of the leader of a partition, and its end."""
 
     name: str
     hurt: Callable[[OnceRun, int, int], None]
@@ -251,7 +253,7 @@ BLOWS = (
 
 
 def _in_sync(nemesis: Nemesis) -> bool:
-    """Whether every replica of every partition is in sync."""
+    """True if every replica of every partition is in sync."""
     return all(set(one.isr) == set(one.replicas) for one in nemesis.partitions())
 
 
@@ -267,7 +269,7 @@ def run_exactly_once(
     """Runs the scenario on a fresh cluster, and judges it; see `scenarios.run_scenario`.
 
     Raises:
-        ValueError: fewer records than can be told apart.
+        ValueError: too few records to tell the rounds apart.
     """
     rounds = ROUNDS if rounds is None else rounds
     records = RECORDS if records is None else records

@@ -1,4 +1,4 @@
-"""What a run with consumer groups came to, in numbers."""
+"""Results of a run with consumer groups, in numbers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True, frozen=True)
 class GroupRound:
-    """Something done to members and nodes, and how the groups got over it.
+    """Faults of members and nodes, and the recovery of the groups.
 
     Arguments:
-        what: who was hurt, and how.
-        caught_up_s: from the end of the fault until every group had done all that was written by then.
+        what: description of the victims and faults.
+        caught_up_s: time from the end of the fault until every group had processed all records written by then.
     """
 
     number: int
@@ -22,7 +22,7 @@ class GroupRound:
     caught_up_s: float
 
     def line(self) -> str:
-        """The round in one line."""
+        """Returns the round in one line."""
         return f"  round {self.number}, {self.took_s:.1f} s: {self.what}; caught up {self.caught_up_s:.1f} s after that"
 
 
@@ -32,10 +32,10 @@ class GroupTotals:
 
     Arguments:
         members: processes that ever belonged to it.
-        ownerships: how often a member was given a partition.
-        worked: records done, each time that they were.
+        ownerships: number of partition assignments.
+        worked: number of processed records, repetitions included.
         committed, refused: commits by their outcome.
-        duplicates: records done again, by what became of the work before.
+        duplicates: records processed again, by the fate of the earlier work.
     """
 
     group: str
@@ -47,12 +47,12 @@ class GroupTotals:
     duplicates: dict[str, int]
 
     def line(self) -> str:
-        """The group in one line."""
+        """Returns the group in one line."""
         again = sum(self.duplicates.values())
         reasons = ", ".join(f"{count} {why}" for why, count in sorted(self.duplicates.items()))
         return (
-            f"group {self.group}: {self.members} members, {self.ownerships} times a partition given, {self.worked}"
-            f" records worked on, {self.committed} commits taken, {self.refused} not; {again} records done again"
+            f"group {self.group}: {self.members} members, {self.ownerships} partition assignments, {self.worked}"
+            f" records processed, {self.committed} commits accepted, {self.refused} not; {again} processed again"
             f"{f' ({reasons})' if reasons else ''}"
         )
 
@@ -65,7 +65,7 @@ class ConsumerGroupFigures:
     groups: list[GroupTotals] = field(default_factory=list)
 
     def lines(self) -> Sequence[str]:
-        """For a summary."""
+        """Returns the lines of a summary."""
         lines = [one.line() for one in self.groups]
         if self.rounds:
             times = [one.caught_up_s for one in self.rounds]

@@ -1,7 +1,7 @@
-"""A member of a group in a process of its own: reads, works, commits after that, and writes down what it does.
+"""A member of a group in a process of its own: reads, processes, commits after that, and logs its actions.
 
-``python -m quorumlog.chaos.processes.group_member '{"group": …}'``, with the fields of :class:`MemberPlan`.
-SIGTERM has it leave in good order; the end of its standard input, that is of whoever started it, ends it at once.
+``python -m quorumlog.chaos.processes.group_member '{"group": …}'``, with the fields of :class:`MemberPlan`. SIGTERM
+makes it leave the group; the end of its standard input, and so of its parent process, ends it immediately.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from quorumlog.chaos.processes.once_writers import VALUE
 from quorumlog.sdk import Consumer, ConsumerRebalanceListener, ConsumerRecord, OffsetAndMetadata, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
 
-#: How long a poll waits for records at most (ms): how late a member may hear of what happens to it.
+#: Maximum time that a poll waits for records (ms): it bounds how late a member notices a rebalance.
 POLL_MS = 100
 
 
 class WorkingMember(ConsumerRebalanceListener):
-    """Works until it is told to leave."""
+    """Processes records until it is asked to leave."""
 
     def __init__(self, plan: MemberPlan, log: MemberLog) -> None:
         self.leaving = False
@@ -49,7 +49,7 @@ class WorkingMember(ConsumerRebalanceListener):
         )
 
     def work(self) -> None:
-        """Polls, works and commits; leaves when it is told to."""
+        """Polls, processes and commits; leaves the group when asked to."""
         topic = self._plan.topic
         if self._plan.by_pattern:
             self._consumer.subscribe(pattern=f"{topic[:-1]}[{topic[-1]}]", listener=self)
@@ -81,7 +81,7 @@ class WorkingMember(ConsumerRebalanceListener):
         self._worked[partition.partition] = records[-1].offset + 1
 
     def _commit(self, *, wait: bool) -> None:
-        """Commits what has been worked on since the last commit."""
+        """Commits the records processed since the last commit."""
         if not self._worked:
             return
         offsets = {
@@ -111,26 +111,26 @@ class WorkingMember(ConsumerRebalanceListener):
         definite = isinstance(error, QuorumlogError) and error.definite
         self._log.refused(commit, definite, f"{type(error).__name__}: {error}")
 
-    # -- what the group says --------------------------------------------------------------------------------------
+    # -- rebalance callbacks --------------------------------------------------------------------------------------
 
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        """They are its own from now on."""
+        """Logs partitions that it owns from now on."""
         self._log.assigned(Event.ASSIGNED, (one.partition for one in assigned))
 
     def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
-        """Commits what is done, then lets go."""
+        """Commits the processed records, then revokes."""
         self._commit(wait=True)
         self._log.assigned(Event.REVOKED, (one.partition for one in revoked))
 
     def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
-        """They are others' already: nothing to commit."""
+        """Drops partitions that belong to others already: nothing can be committed."""
         for one in lost:
             self._worked.pop(one.partition, None)
         self._log.assigned(Event.LOST, (one.partition for one in lost))
 
 
 class Member(Protocol):
-    """What works, by whatever client."""
+    """A member with any client."""
 
     leaving: bool
 
@@ -146,7 +146,7 @@ def _member_of(plan: MemberPlan, log: MemberLog) -> Member:
 
 
 def _end_with_the_starter() -> None:
-    # Not by way of sys.stdin: an interpreter that ends by itself does not get past a reader that waits.
+    # Not by way of sys.stdin: a terminating interpreter would wait for the blocked reader.
     os.read(0, 1)
     os._exit(1)
 
@@ -175,7 +175,7 @@ def main() -> None:
             may_join.wait()
         member.leaving = asked_early
         member.work()
-    except Exception as error:  # whatever makes a member give up is a finding
+    except Exception as error:  # any failure of a member is a finding
         log.note(Event.FAILED, f"{type(error).__name__}: {error}")
         raise
     log.note(Event.LEFT)

@@ -1,10 +1,9 @@
-"""Consumer groups through everything that happens to them: members that join, leave, die and stand still, and nodes,
-coordinators among them, that are killed, stopped and paused; then every record has been worked on by every group, and
-what was done twice is accounted for.
+"""Consumer groups through faults: members join, leave, crash and stall, and nodes, including coordinators, are killed,
+stopped and paused; then every record has been processed by every group, and repetitions are accounted for.
 
-Members are processes that commit after they have worked (``group_member.py``) and write down what they do. Writers send
-numbered records with keys all the time. Each round strikes at the members of some group, every other one at a node too,
-and waits until every group has done all that was written by the end of the fault.
+Members are processes that commit after processing (``group_member.py``) and log their actions. Writers send numbered
+records with keys all the time. Each round injects a fault into the members of a group, every other one into a node too,
+and waits until every group has processed all records written by the end of the fault.
 """
 
 from __future__ import annotations
@@ -58,25 +57,26 @@ from quorumlog.chaos.processes.scenario_run import (
 from quorumlog.sdk import Admin, Consumer, NewTopic, TopicPartition
 
 NAME = "groups"
-SUMMARY = "members of three groups killed, stopped, joining and leaving, and nodes killed, stopped and paused meanwhile"
+SUMMARY = "members of three groups killed, stopped, joining and leaving, while nodes are killed, stopped and paused"
 ROUNDS = 24
 NODES = 3
 TOPIC = "work"
 PARTITIONS = 6
 WRITERS = 2
-#: Records per second, over all writers.
+#: Records per second, of all writers together.
 RATE = 240
 SESSION_MS = 4_000
-#: Also how long a member may take to give partitions up.
+#: This is also the time that a member has to revoke partitions.
 MAX_POLL_INTERVAL_MS = 8_000
-#: The writers end after so long, whatever else goes on.
+#: The writers stop after this time in any case (s).
 LONGEST_S = 7_200
-#: A stopped member comes back this long after its session, at least.
+#: Minimum time after the end of its session after which a stopped member continues (s).
 BEYOND_SESSION_S = 1.5
 MEMBERS = (2, 4)
-#: What is written in so long after a blow has to be done too: whatever a killed member had must have a new owner.
+#: Records written within this time after a fault (s) must be processed too: a killed member's partitions must have a
+#: new owner.
 AFTER_BLOW_S = 0.5
-#: Share of the rounds in which a node that was hurt is mended only when all groups have gone on without it.
+#: Share of the rounds in which a node's fault ends only when all groups have recovered without it.
 AWAY_UNTIL_CAUGHT_UP = 0.4
 START_TIMEOUT_S = 60.0
 CATCH_UP_TIMEOUT_S = 60.0
@@ -86,11 +86,11 @@ _PACE_S = 0.05
 
 @dataclass(slots=True, frozen=True)
 class GroupStyle:
-    """How the members of a group go about it.
+    """Configuration of the members of a group.
 
     Arguments:
-        kafka_assignor, kafka_protocol: of members by Kafka's client.
-        is_shared: every other one is by our own client then.
+        kafka_assignor, kafka_protocol: for members with Kafka's client.
+        is_shared: every other member uses our own client then.
     """
 
     group: str
@@ -116,7 +116,7 @@ STYLES = (
     ),
     GroupStyle("static", is_static=True, commit_every=2, kafka_assignor="roundrobin"),
 )
-#: Where members are by Kafka's client, these too: the coordinator assigns, and members are of both kinds.
+#: Additional groups if members use Kafka's client: the coordinator assigns, and the group has both kinds of members.
 KAFKA_STYLES = (
     *STYLES,
     GroupStyle("assigned", by_pattern=True, commit_every=2, asynchronous=True, kafka_protocol="consumer"),
@@ -125,7 +125,7 @@ KAFKA_STYLES = (
 
 
 class _Pacer(threading.Thread):
-    """Lets the writers go on at an even rate."""
+    """Lets the writers continue at an even rate."""
 
     def __init__(self, gate: Gate) -> None:
         super().__init__(name="pacer", daemon=True)
@@ -133,13 +133,13 @@ class _Pacer(threading.Thread):
         self._over = threading.Event()
 
     def run(self) -> None:
-        """Until it is told to stop."""
+        """Runs until it is stopped."""
         began = time.monotonic()
         while not self._over.wait(_PACE_S):
             self._gate.open_to(int((time.monotonic() - began) * RATE / WRITERS))
 
     def stop(self) -> None:
-        """Lets nobody go further."""
+        """Stops the pacer, and closes the gate."""
         self._over.set()
         self.join()
         self._gate.close()
@@ -172,7 +172,7 @@ class GroupRun:
         self._seen: dict[str, int] = defaultdict(int)
 
     def go(self, rounds: int, duration_s: float | None) -> None:
-        """Strikes until it is over; then everybody finishes what there is, and leaves."""
+        """Injects faults until the end; then all members finish and leave."""
         began = time.monotonic()
         with Consumer(**self._cluster.client_options) as reader:
             for group in self._styles:
@@ -197,7 +197,7 @@ class GroupRun:
         self._all_leave()
 
     def _blows(self) -> Iterator[tuple[MemberBlow, NodeBlow | None]]:
-        """Everything in turn, in another order each time; a node is hurt in every other round."""
+        """Yields all faults in turn, in another order each time; a node is a victim in every other round."""
         nodes = _in_turn(NODE_BLOWS, self._rng)
         for number, blow in enumerate(_in_turn(MEMBER_BLOWS, self._rng)):
             yield blow, next(nodes) if number % 2 == 0 else None
@@ -234,45 +234,47 @@ class GroupRun:
         wait_until(there, CATCH_UP_TIMEOUT_S, f"group {group} has a coordinator")
         return found[-1]
 
-    # -- blows at nodes -------------------------------------------------------------------------------------------
+    # -- faults of nodes ------------------------------------------------------------------------------------------
 
     @contextmanager
     def node_killed(self, victim: int) -> Iterator[None]:
-        """SIGKILL; it comes back on its data."""
+        """Sends SIGKILL; the node is restarted with its data."""
         self._cluster.kill(victim)
         yield
         self._cluster.start(victim)
 
     @contextmanager
     def node_stopped(self, victim: int) -> Iterator[None]:
-        """SIGTERM; it comes back on its data."""
+        """Sends SIGTERM; the node is restarted with its data."""
         self._cluster.stop(victim)
         yield
         self._cluster.start(victim)
 
     @contextmanager
     def node_paused(self, victim: int) -> Iterator[None]:
-        """SIGSTOP; it goes on where it was."""
+        """Sends SIGSTOP, and later SIGCONT."""
         self._cluster.pause(victim)
         time.sleep(self._rng.uniform(1.0, 3.0))
         yield
         self._cluster.resume(victim)
 
-    # -- blows at members -----------------------------------------------------------------------------------------
+    # -- faults of members ----------------------------------------------------------------------------------------
 
     def member_killed(self, group: str) -> str:
-        """SIGKILL. A static member is back at once, under its name; others are replaced after their session."""
+        """Sends SIGKILL. A static member is restarted immediately under its name; others are replaced after their
+        session.
+        """
         victim = self._pick(group)
         self._running[group].remove(victim)
         self._members.kill(victim)
         if self._styles[group].is_static:
             self._start(group, victim.plan.instance)
-            return f"{victim.name} killed, and back under its name"
+            return f"{victim.name} killed, and restarted under its name"
         self._start(group)
         return f"{victim.name} killed, another one joins"
 
     def member_gone(self, group: str) -> str:
-        """SIGKILL, and nobody comes for it."""
+        """Sends SIGKILL, without a replacement."""
         if len(self._running[group]) <= MEMBERS[0]:
             self._start(group)
             self._await_started()
@@ -282,7 +284,7 @@ class GroupRun:
         return f"{victim.name} killed"
 
     def member_stopped(self, group: str) -> str:
-        """SIGSTOP until others have what it had, then SIGCONT."""
+        """Sends SIGSTOP until others have its partitions, then SIGCONT."""
         victim = self._pick(group)
         self._members.stop(victim)
         time.sleep(SESSION_MS / 1_000 + self._rng.uniform(BEYOND_SESSION_S, 2 * BEYOND_SESSION_S))
@@ -290,7 +292,7 @@ class GroupRun:
         return f"{victim.name} stopped beyond its session"
 
     def member_hesitates(self, group: str) -> str:
-        """SIGSTOP for a part of the session, then SIGCONT."""
+        """Sends SIGSTOP for a part of the session, then SIGCONT."""
         victim = self._pick(group)
         self._members.stop(victim)
         time.sleep(self._rng.uniform(0.2, 0.6) * SESSION_MS / 1_000)
@@ -298,7 +300,7 @@ class GroupRun:
         return f"{victim.name} stopped for a moment"
 
     def member_leaves(self, group: str) -> str:
-        """SIGTERM; another one takes its place when there are few."""
+        """Sends SIGTERM; another member is started if there are few."""
         victim = self._pick(group)
         self._running[group].remove(victim)
         self._members.ask_to_leave(victim)
@@ -308,7 +310,7 @@ class GroupRun:
         return f"{victim.name} leaves"
 
     def member_joins(self, group: str) -> str:
-        """One more; another one leaves when there are many."""
+        """Starts a member; another one leaves if there are many."""
         joined = self._start(group)
         if len(self._running[group]) <= MEMBERS[1]:
             return f"{joined.name} joins"
@@ -353,7 +355,7 @@ class GroupRun:
         wait_until(started, START_TIMEOUT_S, "every member process has started")
 
     def _await_caught_up(self, reader: Consumer) -> float:
-        """Until every group has done what is there now; returns the seconds."""
+        """Waits until every group has processed the current records; returns the seconds."""
         ends: dict[TopicPartition, int] = {}
 
         def caught_up() -> bool:
@@ -364,13 +366,14 @@ class GroupRun:
             return not self._behind(ends)
 
         try:
-            return wait_until(caught_up, CATCH_UP_TIMEOUT_S, "every group does what is there")
+            return wait_until(caught_up, CATCH_UP_TIMEOUT_S, "every group catches up")
         except ChaosError as error:
             raise ChaosError(f"{error}; {'; '.join(self._behind(ends))}") from None
 
     def _behind(self, ends: dict[TopicPartition, int]) -> list[str]:
         return [
-            f"group {group} has done {self._done[group][tp.partition]} of {end} records of partition {tp.partition}"
+            f"group {group} has processed {self._done[group][tp.partition]} of {end} records in partition"
+            f" {tp.partition}"
             for group in self._styles
             for tp, end in ends.items()
             if self._done[group][tp.partition] < end
@@ -401,7 +404,7 @@ class GroupRun:
     # -- the verdict ----------------------------------------------------------------------------------------------
 
     def judge(self, report: Report) -> None:
-        """Reads everything back, looks at what the members did, then compares what the nodes have on disk."""
+        """Reads everything back, checks the members' actions, then compares the nodes' disks."""
         finished = not report.failures
         together = attempted(report, lambda: self._nemesis.wait_isr_full(CATCH_UP_TIMEOUT_S), REPLICAS_AGREE)
         checker = OnceChecker(self.writers, PARTITIONS)
@@ -412,10 +415,10 @@ class GroupRun:
         report.anomalies.extend(checker.anomalies)
         self._members.kill_all()
         if not finished:
-            report.not_checked.append("I13 to the ends of the logs: the groups were not given the time to get there")
+            report.not_checked.append("I13 to the ends of the logs: the groups did not have enough time")
         self._judge_groups(report, checker.ends if finished and read else None)
         if finished and read:
-            attempted(report, lambda: self._judge_commits(report, checker.ends), "what each group has committed")
+            attempted(report, lambda: self._judge_commits(report, checker.ends), "the committed offsets of each group")
         if together:
             report.anomalies.extend(replicas_agree(disks_of(self._cluster)))
         report.groups, report.group_history = self.figures, self.history
@@ -434,10 +437,10 @@ class GroupRun:
                 report.failures.append(f"group {group} has left having committed {committed} of {ends}")
 
     def _judge_groups(self, report: Report, ends: list[int] | None) -> None:
-        """What is wrong with what the members did.
+        """Checks the members' actions.
 
         Arguments:
-            ends: of the partitions, where every group has done all of it.
+            ends: ends of the partitions, if every group has processed all records.
         """
         now_ns = time.monotonic_ns()
         for group in self._styles:
@@ -468,16 +471,16 @@ class GroupRun:
             )
 
 
-#: What is done to the members of some group; says what it was.
+#: A fault of the members of some group; returns its description.
 MemberBlow = Callable[[GroupRun, str], str]
 
 
 @dataclass(slots=True, frozen=True)
 class NodeBlow:
-    """What is done to a node, while members are struck too.
+    """A fault of a node, while members have faults too.
 
     Arguments:
-        at_coordinator: whether it is the one that coordinates some group.
+        at_coordinator: True if the victim coordinates some group.
     """
 
     name: str
@@ -505,7 +508,7 @@ Blow = TypeVar("Blow")
 
 
 def _in_turn(blows: Sequence[Blow], rng: random.Random) -> Iterator[Blow]:
-    """All of them, over and over, each time but the first in another order."""
+    """Yields all faults repeatedly, each time but the first in another order."""
     yield from blows
     while True:
         yield from rng.sample(blows, len(blows))
@@ -528,7 +531,7 @@ def run_groups(
     with (
         judged(report, report_dir, say),
         tempfile.TemporaryDirectory(prefix="quorumlog-members-") as directory,
-        # Members by Kafka's client do not say how long their sessions are where the coordinator assigns.
+        # Members with Kafka's client do not choose their session timeout if the coordinator assigns.
         fresh_cluster(NODES, topic, {"group_session_timeout_ms": SESSION_MS}, secure=secure, kafka=kafka) as (
             cluster,
             admin,

@@ -1,4 +1,4 @@
-"""A member of a group by Kafka's own client: librdkafka, through confluent-kafka, in a group of either kind."""
+"""A member of a group with Kafka's own client: librdkafka, through confluent-kafka, in a group of either kind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POLL_S = 0.1
 
 
 class KafkaMember:
-    """Works until it is told to leave."""
+    """Processes records until it is asked to leave."""
 
     def __init__(self, plan: MemberPlan, log: MemberLog) -> None:
         self.leaving = False
@@ -50,7 +50,7 @@ class KafkaMember:
         self._consumer = confluent_kafka.Consumer(settings)
 
     def work(self) -> None:
-        """Polls, works and commits; leaves when it is told to."""
+        """Polls, processes and commits; leaves the group when asked to."""
         topic = self._plan.topic
         name = f"^{topic[:-1]}[{topic[-1]}]$" if self._plan.by_pattern else topic
         self._consumer.subscribe([name], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
@@ -73,7 +73,7 @@ class KafkaMember:
         self._consumer.close()
 
     def _poll(self) -> None:
-        """Takes what has come. What is taken from this member meanwhile is taken back by the callbacks."""
+        """Polls records. Callbacks discard those of partitions that are revoked meanwhile."""
         wait_s = POLL_S
         for _ in range(self._plan.max_poll_records):
             message = self._consumer.poll(wait_s)
@@ -90,7 +90,7 @@ class KafkaMember:
             self._given.setdefault(place.partition(), []).append(WorkedRecord(place.offset(), writer, number, key))
 
     def _commit(self, *, wait: bool) -> None:
-        """Commits what has been worked on since the last commit."""
+        """Commits the records processed since the last commit."""
         if not self._worked:
             return
         offsets = [confluent_kafka.TopicPartition(self._plan.topic, p, at) for p, at in self._worked.items()]
@@ -109,7 +109,9 @@ class KafkaMember:
             self._refused(commit, error.args[0])
 
     def _settled(self, error: Any, partitions: list[Any]) -> None:
-        """A commit that nobody waits for has come to its end; the client numbers none, and tells them in any order."""
+        """Handles the result of an asynchronous commit; the client does not number commits, and reports them in any
+        order.
+        """
         offsets = {each.partition: each.offset for each in partitions}
         for waiting in self._commits:
             if waiting[0] == offsets:
@@ -121,10 +123,10 @@ class KafkaMember:
                 return
 
     def _refused(self, commit: int, error: KafkaError) -> None:
-        # It tells the last answer only: an attempt before that, of which it heard nothing, may have been taken.
+        # The client reports the last answer only: an earlier attempt without an answer may have been stored.
         self._log.refused(commit, False, f"{error.name()}: {error.str()}")
 
-    # -- what the group says --------------------------------------------------------------------------------------
+    # -- rebalance callbacks --------------------------------------------------------------------------------------
 
     def _assigned(self, _consumer: Any, partitions: list[Any]) -> None:
         self._log.assigned(Event.ASSIGNED, (each.partition for each in partitions))

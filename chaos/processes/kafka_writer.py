@@ -1,4 +1,4 @@
-"""A writer of numbered records by Kafka's own client: librdkafka, through confluent-kafka."""
+"""A writer of numbered records with Kafka's own client: librdkafka, through confluent-kafka."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quorumlog.chaos.processes.once_writers import (
     OnceWriter,
 )
 
-#: How many records wait for the client's threads, at most: it keeps as many batches under way as may be.
+#: Maximum number of records that wait for the client's threads: it keeps as many batches in flight as possible.
 _QUEUED = 2_000
 _SERVED_WITHIN_S = 0.1
 
@@ -26,8 +26,8 @@ class KafkaOnceWriter(OnceWriter):
     """An idempotent producer of librdkafka. Numbers its records from 0; record ``n`` has key ``n % KEYS``.
 
     Arguments:
-        reached: how librdkafka reaches the nodes.
-        count: records that it sends in all.
+        reached: connection settings of librdkafka.
+        count: total number of records to send.
     """
 
     def __init__(self, number: int, count: int, reached: Mapping[str, str], topic: str, gate: Gate) -> None:
@@ -49,7 +49,7 @@ class KafkaOnceWriter(OnceWriter):
         )
 
     def send_all(self) -> None:
-        """Sends everything, and learns what became of it."""
+        """Sends everything, and records the outcomes."""
         for record in range(self.count):
             if record >= self._gate.limit:
                 self._settle_all()
@@ -78,7 +78,7 @@ class KafkaOnceWriter(OnceWriter):
     def _told(self, record: int, error: Any, message: Any) -> None:
         self._under_way -= 1
         if error is None:
-            # Of a batch that was there already it knows no offset.
+            # The offset is unknown for a batch that was a duplicate.
             self.offsets[record] = max(-1, message.offset())
         self.fates[record] = Fate.UNKNOWN if error is not None else Fate.ACKNOWLEDGED
         self.settled += 1

@@ -1,8 +1,8 @@
-"""A TCP proxy in front of every node of a local cluster, so that real links can be cut without being root.
+"""A TCP proxy in front of every node of a local cluster, so that real links can be cut without root privileges.
 
-Nodes advertise their proxy's address, so peers and clients alike come through it; who is at the other end of a
-connection the kernel says. A cut link is silent, as an unplugged one is: connections stay open and carry nothing, new
-ones are not answered; what was sent meanwhile arrives after the cut, if its connection still lives.
+Nodes advertise their proxy's address, so that peers and clients alike use it; the kernel's socket tables tell which
+process opened a connection. A cut link is silent, like an unplugged one: connections stay open and carry nothing, new
+ones are not answered; data sent during the cut arrives after it, if its connection still exists.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class LinkProxies:
 
     Arguments:
         nodes: ids of the nodes.
-        host: where the proxies listen.
-        ports: of each node, where it has several, and its proxies listen at the same ones; else any.
+        host: listening address of the proxies.
+        ports: ports of each node that has several, on which its proxies listen too; otherwise any.
     """
 
     def __init__(
         self, nodes: Iterable[int], host: str = HOST, ports: Mapping[int, Iterable[int]] | None = None
     ) -> None:
-        #: Where each node is to say that it is reached; known once entered.
+        #: The address that each node must advertise; known once entered.
         self.addresses: dict[int, str] = {}
         self._nodes = tuple(nodes)
         self._host = host
@@ -64,12 +64,12 @@ class LinkProxies:
         self._loop.close()
 
     def lead_to(self, targets: Mapping[int, str], pid_of: Callable[[int], int | None]) -> None:
-        """Says where the nodes really listen, and which process each of them is."""
+        """Sets the real addresses of the nodes, and their processes."""
         self._targets, self._pid_of = targets, pid_of
 
     def isolate(self, node: int) -> None:
-        """Cuts every link to and from a node, its clients' included."""
-        # Whose the connections are is looked up on this thread: heartbeats pass meanwhile.
+        """Cuts every link to and from a node, including its clients'."""
+        # The owners of connections are looked up on this thread, so that heartbeats pass in the meantime.
         links = self._on_loop(lambda: [link for link in self._links if not link.source_known])
         owners = owners_of({link.port for link in links}, self._pids())
 
@@ -81,12 +81,12 @@ class LinkProxies:
         self._on_loop(cut)
 
     def deafen(self, node: int) -> None:
-        """Cuts every link to a node. Those that it opened itself carry on, both ways."""
+        """Cuts every link to a node. Connections that it opened itself work in both directions."""
         self._deaf.add(node)
         self._on_loop(self._apply)
 
     def rejoin(self, node: int) -> None:
-        """All links of a node carry again."""
+        """Restores all links of a node."""
         self._isolated.discard(node)
         self._deaf.discard(node)
         self._on_loop(self._apply)
@@ -114,10 +114,10 @@ class LinkProxies:
             link.passes.set()
 
     async def _ask(self) -> None:
-        """Asks whose the new connections are, of all of them at once, for as long as there are such.
+        """Looks up the owners of new connections, all at once, until none is unknown.
 
-        Each on its own and on the loop, on a busy machine, nothing passed meanwhile: connections timed out, were opened
-        again, and there was no end of it.
+        On a busy machine, looking up each one separately and on the loop blocked all traffic: connections timed out,
+        were opened again, and it never ended.
         """
         while links := [link for link in self._links if not link.source_known]:
             self._know(links, await asyncio.to_thread(owners_of, {link.port for link in links}, self._pids()))
@@ -169,7 +169,7 @@ class LinkProxies:
             finally:
                 from_node.close()
         except asyncio.CancelledError:
-            # The proxies close. (The server's own callback would complain of a cancelled task.)
+            # The proxies are closing. (The server's own callback would complain of a cancelled task.)
             return
         finally:
             self._links.discard(link)
@@ -178,7 +178,8 @@ class LinkProxies:
 
 class _Link:
     """One connection, from a port to a node. ``source`` is the node that opened it, None for clients; ``passes`` is
-    clear while it is cut."""
+    cleared while it is cut.
+    """
 
     def __init__(self, port: int, target: int) -> None:
         self.port = port
@@ -188,7 +189,7 @@ class _Link:
         self.passes = asyncio.Event()
 
     async def carry(self, *ways: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
-        """Carries bytes both ways until either end closes."""
+        """Forwards bytes in both directions until either end closes."""
         tasks = [asyncio.ensure_future(self._carry(reader, writer)) for reader, writer in ways]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -198,24 +199,25 @@ class _Link:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A connection that is reset has ended like any other.
+        # A reset connection has ended like any other.
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(_CHUNK_BYTES):
                 await self.passes.wait()
                 writer.write(data)
                 await writer.drain()
-            # Nor does the end of a connection pass a cut link.
+            # The end of a connection does not pass a cut link either.
             await self.passes.wait()
 
 
 def owners_of(ports: Collection[int], pids: Mapping[int, int | None]) -> dict[int, int]:
-    """Which of some processes has a TCP socket at each of some local ports of this machine, where one of them has.
+    """Returns the process that has a TCP socket at each of some local ports of this machine, if one of the given ones
+    has.
 
     Arguments:
-        pids: process ids by the name under which they are returned.
+        pids: process ids by the names to return.
     """
     port_of: dict[str, int] = {}
-    # gRPC speaks IPv4 through IPv6 sockets.
+    # gRPC uses IPv4 through IPv6 sockets.
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
             fields = line.split(maxsplit=10)
@@ -231,7 +233,7 @@ def owners_of(ports: Collection[int], pids: Mapping[int, int | None]) -> dict[in
 
 def _open_files(pid: int) -> list[str]:
     files: list[str] = []
-    # Processes end, and descriptors close, while they are looked at.
+    # Processes exit, and descriptors close, during the lookup.
     with contextlib.suppress(OSError):
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""What the members' own files, and what was done to their processes, come to: the history that group checkers judge.
+"""Builds the history for the group checkers from the members' own files and the faults of their processes.
 
-Beside it, what only a member's file can tell: that it was given nothing of what it did not own, that within one
-ownership no record was passed over, and that the records of a key came in their order.
+Also checks what only a member's file shows: that it received no record of a partition that it did not own, that it
+skipped no record within one ownership, and that the records of a key came in order.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class MemberLife:
     """One member process, from its start to its end.
 
     Arguments:
-        name: no other process of the run has it.
-        stops: when it stood still, in nanoseconds: from before the signal until after the one that ended it.
-        killed_ns: when it was surely dead; None when it was not killed.
-        hears_late: it does not know when its session ends, and after a stop goes on until it hears that it is out. So
-            do Kafka's clients.
+        name: unique in the run.
+        stops: times when it was stopped, in nanoseconds: from before SIGSTOP until after SIGCONT.
+        killed_ns: when it was certainly dead; None if it was not killed.
+        hears_late: it does not know when its session ends, and after a stop continues until it is notified of its
+            removal, like Kafka's clients.
     """
 
     name: str
@@ -35,20 +35,20 @@ class MemberLife:
     hears_late: bool = False
 
     def last_stop(self, first_ns: int, last_ns: int) -> int | None:
-        """When the last stop of that time began."""
+        """Returns the start of the last stop in a period."""
         return max((begin for begin, _ in self.stops if first_ns <= begin <= last_ns), default=None)
 
     def stood_still(self, first_ns: int, last_ns: int) -> bool:
-        """Whether it was stopped at some moment of that time."""
+        """True if it was stopped at some moment of a period."""
         return any(begin <= last_ns and end >= first_ns for begin, end in self.stops)
 
 
 @dataclass(slots=True, frozen=True)
 class PolledWork:
-    """Records of one poll and partition: asked for, given, and worked on at ``at_ns`` at the latest.
+    """Records of one poll and partition: requested, received, and processed by ``at_ns``.
 
     Arguments:
-        stopped: the process stood still in between: when it was given them, nobody can say.
+        stopped: the process was stopped in between: when it received them is unknown.
     """
 
     partition: int
@@ -65,8 +65,10 @@ class _Ownership:
     work: list[PolledWork] = field(default_factory=list)
 
     def ended_ns(self, told_ns: int, ending: Ending, life: MemberLife) -> int:
-        """Until when it worked on the partition. Who was stopped cannot hear of what it has lost: it counts until the
-        last moment at which it surely was given records, of those who hear late before the stop."""
+        """Returns the end of its work on the partition. A stopped member is not notified of a lost partition: its work
+        counts until the last moment at which it certainly received records, for those that are notified late before the
+        stop.
+        """
         if ending is not Ending.LOST:
             return told_ns
         stop_ns = life.last_stop(self.began_ns, told_ns) if life.hears_late else None
@@ -78,8 +80,8 @@ class MemberHistory:
     """Follows one member's file from the first line to the last.
 
     Arguments:
-        topic: whose partitions the file speaks of.
-        end_ns: when the run ended: who still had a partition had it until then.
+        topic: the topic of the file's partitions.
+        end_ns: end of the run: partitions that were still owned were owned until then.
     """
 
     def __init__(self, life: MemberLife, topic: str, end_ns: int) -> None:
@@ -133,7 +135,7 @@ class MemberHistory:
             self._broken(f"was given offset {first} of partition {event.partition}, which is not its own")
         else:
             if not held.work:
-                # It asked the group where to begin somewhere between being given the partition and its first record.
+                # It read the committed offset at some time between the assignment and its first record.
                 self._add(event.partition, Act.READ_COMMITTED, held.began_ns, event.given_ns, offset=first or -1)
             expected = held.work[-1].records[-1].offset + 1 if held.work else first
             if [record.offset for record in event.records] != list(range(expected, end)):
@@ -151,7 +153,9 @@ class MemberHistory:
         self._add(partition, Act.OWN, held.began_ns, held.ended_ns(at_ns, ending, self._life), ending=ending)
 
     def _finish(self) -> None:
-        """What the file does not say the end of: of commits nobody knows; of partitions the kill was the end."""
+        """Adds operations without an end in the file: commits of unknown outcome, and partitions whose owner was
+        killed.
+        """
         killed_ns = self._life.killed_ns
         for asked in self._under_way.values():
             self._committed(asked, self._end_ns, OperationOutcome.INFO)
@@ -195,9 +199,9 @@ class MemberHistory:
 
 
 def keys_in_order(group: str, work: Iterable[PolledWork]) -> list[Anomaly]:
-    """What a group was given of each writer's records with one key has to come in their order, repetitions left out.
+    """Checks that a group received each writer's records with one key in order, repetitions excluded.
 
-    Work that a stop of the process falls into is left out too: when it was done, nobody can say.
+    Work during a stop of the process is excluded too: its time is unknown.
     """
     found: list[Anomaly] = []
     newest: dict[tuple[int, int], int] = {}

@@ -1,8 +1,8 @@
-"""What a member of a group writes down of itself: one JSON object per line, in the order in which it happened.
+"""The log of events that a member of a group writes: one JSON object per line, in order.
 
-A line is handed to the system whole before the member goes on, so a killed member's file tells all that it did; at most
-its last line is torn. Times are the machine's monotonic clock, which all processes share and which runs on while one of
-them is stopped.
+A line is passed to the system whole before the member continues, so a killed member's file contains all of its actions;
+at most its last line is torn. Times are the machine's monotonic clock, which all processes share and which continues
+while one of them is stopped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 
 class Event(Enum):
-    """What happened. REVOKED: after what was to be done before giving partitions up."""
+    """Kind of event. REVOKED: after the work that precedes a revocation."""
 
     STARTED = "started"
     ASSIGNED = "assigned"
@@ -33,7 +33,7 @@ class Event(Enum):
 
 
 class WorkedRecord(NamedTuple):
-    """A record as a member was given it.
+    """A record as a member received it.
 
     Arguments:
         number: counted by its writer.
@@ -52,9 +52,9 @@ class MemberEvent:
     Arguments:
         at_ns: when it was written.
         partitions: of ASSIGNED, REVOKED and LOST.
-        partition, records: of WORKED: what was worked on. ``asked_ns`` and ``given_ns`` are when the poll that brought
-            the records began and ended.
-        commit: number of a commit, by which its outcome is known.
+        partition, records: of WORKED: the processed records. ``asked_ns`` and ``given_ns`` are the start and end of the
+            poll that returned the records.
+        commit: number of a commit, which identifies it until its outcome.
         offsets: of COMMITTING: partition -> next offset to read.
         definite: of REFUSED: the offsets are certainly not stored.
         message: why it was REFUSED or FAILED.
@@ -81,31 +81,31 @@ class MemberLog:
         self._commits = 0
 
     def assigned(self, event: Event, partitions: Iterable[int]) -> None:
-        """ASSIGNED, REVOKED or LOST."""
+        """Logs ASSIGNED, REVOKED or LOST."""
         self._write(event, partitions=sorted(partitions))
 
     def worked(self, partition: int, asked_ns: int, given_ns: int, records: Iterable[WorkedRecord]) -> None:
-        """WORKED, on records of one poll and partition."""
+        """Logs WORKED, for records of one poll and partition."""
         self._write(
             Event.WORKED, partition=partition, asked_ns=asked_ns, given_ns=given_ns, records=[tuple(r) for r in records]
         )
 
     def committing(self, offsets: Mapping[int, int]) -> int:
-        """COMMITTING; returns the commit's number."""
+        """Logs COMMITTING; returns the commit's number."""
         self._commits += 1
         self._write(Event.COMMITTING, commit=self._commits, offsets=sorted(offsets.items()))
         return self._commits
 
     def committed(self, commit: int) -> None:
-        """COMMITTED."""
+        """Logs COMMITTED."""
         self._write(Event.COMMITTED, commit=commit)
 
     def refused(self, commit: int, definite: bool, message: str) -> None:
-        """REFUSED."""
+        """Logs REFUSED."""
         self._write(Event.REFUSED, commit=commit, definite=definite, message=message)
 
     def note(self, event: Event, message: str = "") -> None:
-        """STARTED, LEFT or FAILED."""
+        """Logs STARTED, LEFT or FAILED."""
         self._write(event, message=message)
 
     def _write(self, event: Event, **fields: object) -> None:
@@ -121,7 +121,7 @@ class MemberLogTail:
     """Reads a member's file while it is being written.
 
     Raises:
-        ValueError: from ``events``: a line is none of a member's; says which.
+        ValueError: from ``events``: a line is not a member's event; the message names it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -130,7 +130,7 @@ class MemberLogTail:
         self._events: list[MemberEvent] = []
 
     def events(self) -> list[MemberEvent]:
-        """The events of all whole lines that there are by now."""
+        """The events of all complete lines so far."""
         if not self._path.exists():
             return self._events
         with self._path.open("rb") as lines:
@@ -143,7 +143,7 @@ class MemberLogTail:
                     self._events.append(_event_of(json.loads(line)))
                 except (ValueError, KeyError, TypeError) as error:
                     number = len(self._events) + 1
-                    raise ValueError(f"{self._path}, line {number} is no event of a member: {error}") from error
+                    raise ValueError(f"{self._path}, line {number} is not an event of a member: {error}") from error
         return self._events
 
 

@@ -1,4 +1,4 @@
-"""What a member process of a group is to be, as it is given to it."""
+"""Configuration of a member process of a group, as it is passed to it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from quorumlog.chaos.processes.scenario_cluster import ClientOptions
 
 @dataclass(slots=True, frozen=True)
 class MemberPlan:
-    """What a member is and does.
+    """Configuration of a member.
 
     Arguments:
         log: the file that it writes.
-        topic: subscribed to by name, or where ``by_pattern`` by a pattern that only it matches.
+        topic: subscribed to by name, or if ``by_pattern`` by a pattern that only it matches.
         instance: its static name; empty for a dynamic member.
         commit_every: polls with records between two commits.
-        asynchronous: whether commits are waited for.
-        work_ms: how long it works on the records of one poll.
-        kafka_options: how librdkafka reaches the nodes; empty for a member by our own client.
-        kafka_assignor: how it wants partitions to be shared out then, unless its coordinator assigns
-            (``kafka_protocol``).
-        awaits_signal: whether it joins only at SIGUSR1, with all that a process does at its start behind it.
+        asynchronous: True if commits are not waited for.
+        work_ms: time that it works on the records of one poll.
+        kafka_options: connection settings of librdkafka; empty for a member with our own client.
+        kafka_assignor: librdkafka's assignment strategy, unless the coordinator assigns (``kafka_protocol``).
+        awaits_signal: True if it joins only on SIGUSR1, after the startup of its process.
     """
 
     clients: ClientOptions
@@ -46,5 +45,5 @@ class MemberPlan:
     awaits_signal: bool = False
 
     def as_argument(self) -> str:
-        """As the program takes it."""
+        """Returns the plan as a command-line argument."""
         return json.dumps(asdict(self))

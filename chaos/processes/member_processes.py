@@ -34,25 +34,25 @@ class MemberProcess:
 
     @property
     def events(self) -> list[MemberEvent]:
-        """What it has written down so far."""
+        """The events that it has logged so far."""
         return self.tail.events()
 
     @property
     def has_started(self) -> bool:
-        """Whether it is a member, or about to become one: from then on it takes signals."""
+        """True if it is a member, or about to become one: from then on it handles signals."""
         return bool(self.events)
 
     def life(self) -> MemberLife:
-        """All of it, for judgement."""
+        """Returns its whole life, for the checkers."""
         is_kafkas = bool(self.plan.kafka_options)
         return MemberLife(self.name, self.plan.group, self.events, self.stops, self.killed_ns, hears_late=is_kafkas)
 
 
 class MemberProcesses:
-    """All members of a run, of whatever group; none of them outlives it.
+    """All members of a run, of any group; all are killed at the end.
 
     Arguments:
-        directory: for their files.
+        directory: directory of their files.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -68,7 +68,7 @@ class MemberProcesses:
         self.kill_all()
 
     def path(self, name: str) -> Path:
-        """Where a member of that name writes."""
+        """Returns the path of a member's file."""
         return self._directory / f"{name}.jsonl"
 
     def start(self, plan: MemberPlan) -> MemberProcess:
@@ -87,61 +87,61 @@ class MemberProcesses:
         return member
 
     def let_join(self, member: MemberProcess) -> None:
-        """SIGUSR1: what a member waits for that was told to."""
+        """Sends SIGUSR1, for which a member with ``awaits_signal`` waits."""
         member.process.send_signal(signal.SIGUSR1)
 
     def kill(self, member: MemberProcess) -> None:
-        """SIGKILL: it is gone when this returns."""
+        """Sends SIGKILL, and waits until the process has exited."""
         member.process.kill()
         member.process.wait(_KILLED_TIMEOUT_S)
         member.killed_ns = time.monotonic_ns()
 
     def kill_all(self) -> None:
-        """SIGKILL of every member that has not ended."""
+        """Kills every member that is still running."""
         for member in self.all:
             if member.process.poll() is None:
                 self.kill(member)
 
     def stop(self, member: MemberProcess) -> None:
-        """SIGSTOP."""
+        """Sends SIGSTOP."""
         member.stopped_ns = time.monotonic_ns()
         member.process.send_signal(signal.SIGSTOP)
 
     def go_on(self, member: MemberProcess) -> None:
-        """SIGCONT."""
+        """Sends SIGCONT."""
         assert member.stopped_ns is not None
         member.process.send_signal(signal.SIGCONT)
         member.stops.append((member.stopped_ns, time.monotonic_ns()))
         member.stopped_ns = None
 
     def ask_to_leave(self, member: MemberProcess) -> None:
-        """SIGTERM: it commits and leaves in its own time."""
+        """Sends SIGTERM: the member commits and leaves in its own time."""
         member.process.send_signal(signal.SIGTERM)
 
     def await_left(self, member: MemberProcess) -> None:
-        """Until a member that was asked to leave has ended.
+        """Waits until a member that was asked to leave has exited.
 
         Raises:
-            ChaosError: it does not, or not well.
+            ChaosError: it does not exit in time, or fails.
         """
         try:
             status = member.process.wait(LEAVE_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             raise ChaosError(f"member {member.name} does not leave within {LEAVE_TIMEOUT_S:g} s") from None
         if status:
-            raise ChaosError(f"member {member.name} ended with status {status}: {self._last_words(member)}")
+            raise ChaosError(f"member {member.name} exited with status {status}: {self._last_words(member)}")
 
     def require_alive(self) -> None:
-        """Looks whether members run that nobody has ended.
+        """Checks that no member has exited unexpectedly.
 
         Raises:
-            ChaosError: one has ended by itself; with what it said last.
+            ChaosError: one has exited; the message contains its last output.
         """
         for member in self.all:
             if member.process.poll() and member.killed_ns is None:
-                raise ChaosError(f"member {member.name} ended: {self._last_words(member)}")
+                raise ChaosError(f"member {member.name} exited: {self._last_words(member)}")
 
     def _last_words(self, member: MemberProcess) -> str:
         failed = [event.message for event in member.events if event.event is Event.FAILED]
         said = Path(member.plan.log).with_suffix(".err").read_text(errors="replace").strip().splitlines()
-        return (failed or said or ["it said nothing"])[-1]
+        return (failed or said or ["no output"])[-1]

@@ -1,4 +1,4 @@
-"""Hurts real node processes, watches through the SDK what the cluster makes of it, and mends them again."""
+"""Injects faults into real node processes, observes the cluster through the SDK, and ends the faults."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ POLL_S = 0.05
 
 
 class ChaosError(Exception):
-    """The cluster did not do in time what it must. The message says what."""
+    """Raised if the cluster does not reach a required state in time; the message describes it."""
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float, what: str) -> float:
     """Waits for a condition; returns the seconds that it took.
 
     Raises:
-        ChaosError: it did not come about in time.
+        ChaosError: it did not hold in time.
     """
     began = time.monotonic()
     while True:
-        # A cluster that is being hurt may fail to answer; the next poll asks again.
+        # A cluster under faults may fail to answer; the next poll tries again.
         with suppress(QuorumlogError):
             if condition():
                 return time.monotonic() - began
@@ -39,11 +39,11 @@ def wait_until(condition: Callable[[], bool], timeout_s: float, what: str) -> fl
 
 
 class Nemesis:
-    """Picks victims and strikes.
+    """Selects victims and injects faults.
 
     Arguments:
         target: the partition whose leader counts as "the leader".
-        proxies: what the nodes' links go through; needed to isolate one.
+        proxies: proxies of the nodes' links; needed to isolate a node.
     """
 
     def __init__(
@@ -64,20 +64,20 @@ class Nemesis:
     # -- victims --------------------------------------------------------------------------------------------------
 
     def partition_leader(self) -> int:
-        """The node that leads the target partition."""
+        """Returns the node that leads the target partition."""
         return self._found(self.leader, f"{self._target} has no leader")
 
     def controller(self) -> int:
-        """The active controller."""
+        """Returns the active controller."""
         return self._found(lambda: self._admin.describe_cluster().controller_id, "there is no active controller")
 
     def follower(self) -> int:
-        """A node that does not lead the target partition."""
+        """Returns a node that does not lead the target partition."""
         leader = self.partition_leader()
         return self._rng.choice([node for node in self.cluster.node_ids if node != leader])
 
     def bystander(self) -> int:
-        """A node that leads neither the target partition nor the metadata quorum."""
+        """Returns a node that leads neither the target partition nor the metadata quorum."""
         leaders = {self.partition_leader(), self.controller()}
         return self._rng.choice([node for node in self.cluster.node_ids if node not in leaders])
 
@@ -96,48 +96,48 @@ class Nemesis:
     # -- faults and their ends ------------------------------------------------------------------------------------
 
     def kill(self, node: int) -> None:
-        """SIGKILL."""
+        """Sends SIGKILL."""
         self.cluster.kill(node)
 
     def stop(self, node: int) -> None:
-        """SIGTERM: the node hands over, and has ended when this returns."""
+        """Sends SIGTERM: the node hands over its leaderships, and has exited when this returns."""
         self.cluster.stop(node)
 
     def start(self, node: int) -> None:
-        """Starts a node again on its data."""
+        """Restarts a node with its data."""
         self.cluster.start(node)
 
     def pause(self, node: int) -> None:
-        """SIGSTOP."""
+        """Sends SIGSTOP."""
         self.cluster.pause(node)
 
     def resume(self, node: int) -> None:
-        """SIGCONT."""
+        """Sends SIGCONT."""
         self.cluster.resume(node)
 
     def isolate(self, node: int) -> None:
-        """Nothing gets through to the node or from it any more."""
+        """Cuts all links of the node."""
         self._links().isolate(node)
 
     def deafen(self, node: int) -> None:
-        """Nobody reaches the node any more, but its own connections carry on."""
+        """Cuts all links to the node, except for connections that it opened itself."""
         self._links().deafen(node)
 
     def rejoin(self, node: int) -> None:
-        """The node's links carry again."""
+        """Restores the node's links."""
         self._links().rejoin(node)
 
     def _links(self) -> LinkProxies:
         assert self._proxies is not None, "only links that go through proxies can be cut"
         return self._proxies
 
-    # -- what the cluster says ------------------------------------------------------------------------------------
+    # -- state of the cluster -------------------------------------------------------------------------------------
 
     def partitions(self) -> list[PartitionDescription]:
-        """The partitions of the target's topic, each as of the newest partition epoch seen.
+        """Returns the partitions of the target's topic, each as of the newest partition epoch seen.
 
-        A node that has just come back answers from its old image until it has caught up with the metadata: what it
-        says of in-sync replicas may be from before the fault.
+        A restarted node answers from its old image until it has caught up with the metadata: its in-sync replicas may
+        be those of before the fault.
         """
         (topic,) = self._admin.describe_topics([self._target.topic])
         for partition in topic.partitions:
@@ -147,27 +147,28 @@ class Nemesis:
         return list(self._newest.values())
 
     def leader(self) -> int | None:
-        """Leader of the target partition, as the metadata says now."""
+        """Returns the leader of the target partition according to the current metadata."""
         return next(p.leader for p in self.partitions() if p.partition == self._target.partition)
 
     def leaderships_beside(self, node: int | None) -> dict[str, Leadership]:
-        """All that ``node`` does not lead and nobody may move: one that the preferred replica does not lead may be
-        handed over to it at any time."""
+        """Returns the leaderships that ``node`` does not hold and that must not move: one that the preferred replica
+        does not hold may be handed over to it at any time.
+        """
         found: dict[str, Leadership] = {}
 
         def answered() -> bool:
             found.update(leaderships(self._admin))
             return True
 
-        wait_until(answered, 20, "an answer who leads what")
+        wait_until(answered, 20, "an answer with all leaders")
         return {name: one for name, one in found.items() if one.leader not in (None, node) and one.preferred}
 
     def moved_since(self, before: dict[str, Leadership]) -> list[str]:
-        """Which leaderships have moved, or have begun anew, in words."""
+        """Describes the leaderships that have moved, or have a new term."""
         return differences(before, leaderships(self._admin))
 
     def in_sync_replicas(self) -> list[tuple[int, ...]]:
-        """In-sync replicas of each partition of the target's topic."""
+        """Returns the in-sync replicas of each partition of the target's topic."""
         return [partition.isr for partition in self.partitions()]
 
     def wait_isr_without(self, node: int, timeout_s: float) -> float:

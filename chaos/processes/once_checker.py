@@ -1,4 +1,4 @@
-"""Reads back what writers of numbered records have written: one copy of each, in order, at the offsets they were told.
+"""Reads back the records of writers of numbered records: one copy of each, in order, at the acknowledged offsets.
 
 A history of a million operations would take gigabytes; numbers in arrays take a few bytes each.
 """
@@ -17,16 +17,16 @@ from quorumlog.sdk import Consumer, TopicPartition
 from quorumlog.sdk.records.partitioner import partition_for_key
 
 POLL_RECORDS = 20_000
-#: What takes a reader that comes to the end.
+#: Invariants that require a reader to reach the end.
 ONCE_EACH = "I3 and I4"
 
 
 class OnceChecker:
-    """What was read so far, and what is wrong with it.
+    """The records read so far, and the anomalies found.
 
     Arguments:
-        writers: those whose records are read, by their numbers.
-        partitions: how many the topic has.
+        writers: the writers of these records, by their numbers.
+        partitions: number of partitions of the topic.
     """
 
     def __init__(self, writers: Sequence[OnceWriter], partitions: int) -> None:
@@ -35,21 +35,21 @@ class OnceChecker:
         self._writers = writers
         self._seen = [bytearray(writer.count) for writer in writers]
         self._newest = [[-1] * partitions for _ in writers]
-        #: Where each partition ends, as far as it has been read.
+        #: The end of each partition, as far as it has been read.
         self.ends = [0] * partitions
         self._partitions = partitions
 
     def take_record(self, partition: int, offset: int, value: bytes) -> None:
-        """Looks at the next record of a partition."""
+        """Checks the next record of a partition."""
         self.read += 1
         place = f"partition {partition} offset {offset}"
         if offset != self.ends[partition]:
-            self._report("I8", f"offset {self.ends[partition]} of partition {partition} is missing: {offset} came")
+            self._report("I8", f"offset {self.ends[partition]} of partition {partition} is missing: {offset} was read")
         self.ends[partition] = offset + 1
         number, who, key = VALUE.unpack(value)
         name = f"record {number} of {self._writers[who].name}"
         if self._seen[who][number]:
-            self._report("I2", f"{name} is there once more, at {place}")
+            self._report("I2", f"{name} is stored twice, again at {place}")
         self._seen[who][number] = 1
         if number <= self._newest[who][partition]:
             self._report("I6", f"{name} comes after record {self._newest[who][partition]}, at {place}")
@@ -61,13 +61,13 @@ class OnceChecker:
             self._report("I1", f"{name} was acknowledged at offset {said} and is at {place}")
 
     def finish(self) -> None:
-        """Everything has been read: looks for what is not there, or should not be."""
+        """Checks for missing and unexpected records, after everything has been read."""
         for writer, seen in zip(self._writers, self._seen, strict=True):
             for number, (fate, there) in enumerate(zip(writer.fates, seen, strict=True)):
                 if fate == Fate.ACKNOWLEDGED and not there:
                     self._report("I3", f"record {number} of {writer.name} was acknowledged and is lost")
                 elif fate == Fate.FAILED and there:
-                    self._report("I4", f"record {number} of {writer.name} failed definitely and is there")
+                    self._report("I4", f"record {number} of {writer.name} failed definitely, but is stored")
 
     def _report(self, invariant: str, message: str) -> None:
         if sum(anomaly.invariant == invariant for anomaly in self.anomalies) < MOST_REPORTED:
@@ -78,7 +78,7 @@ def read_back(clients: ClientOptions, topic: str, partitions: int, checker: Once
     """Reads every partition from its start to its end into the checker.
 
     Raises:
-        TimeoutError: it does not get there in time.
+        TimeoutError: it does not reach the end in time.
     """
     names = [TopicPartition(topic, number) for number in range(partitions)]
     deadline = time.monotonic() + timeout_s
@@ -88,7 +88,7 @@ def read_back(clients: ClientOptions, topic: str, partitions: int, checker: Once
         ends = consumer.end_offsets(names)
         while any(consumer.position(name) < ends[name] for name in names):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"a fresh reader does not get to the end within {timeout_s:g} s")
+                raise TimeoutError(f"a fresh reader does not reach the end within {timeout_s:g} s")
             _take_table(consumer.poll_arrow(timeout_ms=200, max_records=POLL_RECORDS), checker)
 
 

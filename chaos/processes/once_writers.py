@@ -1,4 +1,4 @@
-"""Writers of numbered records, each of which must end up in the log once: without a name, named, and replaying."""
+"""Writers of numbered records, each of which must be in the log exactly once: without a name, named, and replaying."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from quorumlog.sdk import Producer
 from quorumlog.sdk.errors import QuorumlogError, RequestTimedOutError
 from quorumlog.sdk.producer.delivery import RecordFuture
 
-#: A record's value: its number, its writer's, its key's.
+#: A record's value: its number, its writer's number, and its key's.
 VALUE = struct.Struct("<QII")
 KEYS = 64
-#: Small, so that many batches are under way whenever a fault strikes.
+#: Small, so that many batches are in flight whenever a fault is injected.
 BATCH_BYTES = 2_048
 DELIVERY_TIMEOUT_MS = 120_000
 RESULT_TIMEOUT_S = DELIVERY_TIMEOUT_MS / 1000 + 10
@@ -33,7 +33,7 @@ RECORDS_PER_FLUSH = 250
 
 
 class WriterKind(Enum):
-    """What a writer's producers are."""
+    """Kind of a writer's producers."""
 
     UNNAMED = "unnamed"
     NAMED = "named"
@@ -41,7 +41,7 @@ class WriterKind(Enum):
 
 
 class Fate(IntEnum):
-    """What became of a record, as its writer was told."""
+    """Outcome of a record, as reported to its writer."""
 
     UNSENT = 0
     ACKNOWLEDGED = 1
@@ -50,7 +50,7 @@ class Fate(IntEnum):
 
 
 class Gate:
-    """Lets every writer go up to a number, and tells when all of them have come there."""
+    """Lets every writer continue up to a number, and counts those that have reached it."""
 
     def __init__(self) -> None:
         self.limit = 0
@@ -66,16 +66,16 @@ class Gate:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Lets nobody go further: writers end when they come here."""
+        """Closes the gate: writers end when they reach the limit."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def wait_beyond(self, end: int) -> bool:
-        """Blocks a writer, of which everything sent is resolved, until records before ``end`` may be sent.
+        """Blocks a writer without records in flight until records before ``end`` may be sent.
 
         Returns:
-            False: they never may.
+            False: they may never be sent.
         """
         with self._changed:
             while self.limit < end and not self._closed:
@@ -85,7 +85,7 @@ class Gate:
 
     @property
     def waiting(self) -> int:
-        """Writers that have come to the limit."""
+        """The number of writers that have reached the limit."""
         return self._waiting
 
 
@@ -93,14 +93,14 @@ class OnceWriter(threading.Thread):
     """One writer. Numbers its records from 0; record ``n`` has key ``n % KEYS``.
 
     Arguments:
-        count: records that it sends in all.
+        count: total number of records to send.
     """
 
     def __init__(self, number: int, count: int, topic: str, gate: Gate, name: str) -> None:
         super().__init__(name=name, daemon=True)
         self.number = number
         self.count = count
-        #: Where each record was said to be (-1: not known), and its fate.
+        #: The acknowledged offset of each record (-1: unknown), and its outcome.
         self.offsets = array("q", [-1]) * count
         self.fates = bytearray(count)
         self.settled = 0
@@ -110,31 +110,31 @@ class OnceWriter(threading.Thread):
         self._base_ms = time.time_ns() // 1_000_000
 
     def run(self) -> None:
-        """Sends everything, and learns what became of it."""
+        """Sends everything, and records the outcomes."""
         try:
             self.send_all()
-        except Exception as error:  # a writer that gives up is a finding, wherever it was
+        except Exception as error:  # any failure of a writer is a finding
             self.failure = f"{self.name}: {type(error).__name__}: {error}"
 
     @abstractmethod
     def send_all(self) -> None:
-        """Sends everything as far as the gate lets it, and learns what became of it."""
+        """Sends everything as far as the gate allows, and records the outcomes."""
 
     def laid_out(self, record: int) -> tuple[bytes, bytes]:
-        """A record's value and key."""
+        """Returns a record's value and key."""
         key = record % KEYS
         return VALUE.pack(record, self.number, key), b"%d" % key
 
     def told(self, fate: Fate) -> int:
-        """How many records had that fate."""
+        """Returns the number of records with an outcome."""
         return self.fates.count(fate)
 
 
 class SdkOnceWriter(OnceWriter):
-    """A writer by our own client.
+    """A writer with our own client.
 
     Arguments:
-        seed: of when it breaks replays off.
+        seed: determines when it interrupts replays.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class SdkOnceWriter(OnceWriter):
         self._run = f"{self.name}-{self._base_ms}"
 
     def send_all(self) -> None:
-        """Sends everything, and learns what became of it."""
+        """Sends everything, and records the outcomes."""
         if self._kind is WriterKind.REPLAYING:
             for epoch, first in enumerate(range(0, self.count, RECORDS_PER_EPOCH)):
                 end = min(first + RECORDS_PER_EPOCH, self.count)
@@ -188,7 +188,7 @@ class SdkOnceWriter(OnceWriter):
             self._settle_all(waiting)
 
     def _epoch(self, epoch: int, first: int, end: int) -> None:
-        """Begins an epoch, gives up somewhere in it as a process that dies would, and replays it to its end."""
+        """Starts an epoch, abandons it at a random record like a crashed process, and replays it to its end."""
         given_up = self._producer(epoch)
         with suppress(RequestTimedOutError):
             for start in range(first, self._rng.randrange(first, end), RECORDS_PER_FLUSH):
@@ -219,10 +219,10 @@ class SdkOnceWriter(OnceWriter):
 
 
 def await_ended(writers: Sequence[OnceWriter], timeout_s: float) -> None:
-    """Waits until every writer that was started has ended: what it has not been told by then, it never will be.
+    """Waits until every started writer has ended: outcomes that are unknown by then stay so.
 
     Raises:
-        TimeoutError: one goes on.
+        TimeoutError: a writer is still running.
     """
     deadline = time.monotonic() + timeout_s
     for writer in writers:

@@ -1,9 +1,9 @@
-"""What each byte of a data file means: so that a flipped bit can be held against what it struck.
+"""The meaning of each byte of a data file, so that the effect of a flipped bit is known.
 
-Of a page some bytes mean nothing: what is free between its rows and their directory, what padding is, what the engine
-only counts for its statistics. Nobody reads them, so a flipped bit there is no damage, and nobody can find it. A
-branch's key is only compared: one that still parts the same rows from the same others is as good as it was. A free
-list that names fewer pages than it did forgets some, and that is all.
+Some bytes of a page have no meaning: the free space between its rows and their directory, padding, and counters of the
+engine for its statistics. They are never read, so a flipped bit there is no damage, and cannot be detected. A branch's
+key is only compared: a changed one that still separates the same rows is equivalent. A free list that names fewer pages
+than before only leaks some.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ META = "meta page"
 FREE_LIST = "free list"
 NAMES = "names of databases"
 
-#: The share of flips that strike bytes which mean something, if there are any.
+#: The share of flips at meaningful bytes, if there are any.
 MEANT = 0.8
 _NODE_BYTES = 8
 _BIG = 0x01
 _U64 = struct.Struct("=Q")
-#: Of a tree's record: flags, depth and root; the rest are counts.
+#: Meaningful parts of a tree's record: flags, depth and root; the rest are counters.
 _MEANT_OF_RECORD = ((4, 8), (40, 48))
 _META_HEAD_BYTES = 24
 
 
 class Separator(NamedTuple):
-    """A key of a branch, between the rows that it parts."""
+    """A key of a branch, between the rows that it separates."""
 
     offset: int
     stored: bytes
@@ -42,18 +42,18 @@ class Separator(NamedTuple):
     first_after: bytes
 
     def allows(self, flipped: bytes) -> bool:
-        """Whether it parts the same rows."""
+        """True if the changed key separates the same rows."""
         return self.last_before < flipped <= self.first_after
 
 
 class FreeCount(NamedTuple):
-    """How many pages a row of the free list names."""
+    """The number of pages that a row of the free list names."""
 
     offset: int
     stored: bytes
 
     def allows(self, flipped: bytes) -> bool:
-        """Whether it names fewer."""
+        """True if the changed count is lower."""
         return _U64.unpack(flipped) < _U64.unpack(self.stored)
 
 
@@ -62,7 +62,7 @@ def _offset(place: Separator | FreeCount) -> int:
 
 
 class PageMap:
-    """A sound data file that nobody writes to.
+    """A sound data file that is not being written.
 
     Raises:
         DamageError: it is not sound.
@@ -88,16 +88,16 @@ class PageMap:
             self._pages_of.setdefault(kind, []).append(page)
 
     def kind_at(self, offset: int) -> str:
-        """What the page of a byte is."""
+        """Returns the kind of page that contains a byte."""
         return self._kinds.get(offset // self._page_size, FREE)
 
     def is_meant(self, offset: int) -> bool:
-        """Whether a byte means anything."""
+        """True if a byte is meaningful."""
         place = bisect.bisect_right(self._firsts, offset) - 1
         return place >= 0 and offset < self._meant[place][1]
 
     def is_damage(self, offset: int, bit: int) -> bool:
-        """Whether it means anything that a bit has flipped."""
+        """True if a flipped bit is damage."""
         place = bisect.bisect_right(self._lenient, offset, key=_offset) - 1
         lenient = self._lenient[place] if place >= 0 else None
         if lenient is None or offset >= lenient.offset + len(lenient.stored):
@@ -107,8 +107,9 @@ class PageMap:
         return not lenient.allows(bytes(flipped))
 
     def draw(self, rng: random.Random) -> int:
-        """The place of a byte: of each kind of page, however few there are, as often; free ones among them. Four times
-        of five it is one that means something, where the page has any."""
+        """Draws the position of a byte: each kind of page is equally likely, however few there are, including free
+        ones. Four times out of five it is a meaningful one, if the page has any.
+        """
         kind = rng.choice([*sorted(self._pages_of), FREE])
         if kind == FREE:
             return rng.randrange(self.size_bytes)
@@ -132,7 +133,7 @@ class PageMap:
             head = at + PAGE_HEADER.size
             self._add(head, head + 8)
             tail = head + _META_HEAD_BYTES + 2 * TREE_RECORD_BYTES
-            # The older one is read for nothing but its transaction, and is the next to be written.
+            # Only the transaction number of the older one is read, and it is the next to be written.
             if page == pages.meta.transaction % 2:
                 for tree in (0, 1):
                     record = head + _META_HEAD_BYTES + tree * TREE_RECORD_BYTES
@@ -146,7 +147,7 @@ class PageMap:
             self._walk(pages, kind, tree.root)
 
     def _walk(self, pages: PageFile, kind: str, number: int) -> tuple[bytes, bytes]:
-        """Adds what is below a page; its first and its last row's key."""
+        """Adds the pages below a page; returns the keys of its first and last row."""
         page = pages.tree_page(number)
         self._kinds[number] = f"{kind}, branch" if page.is_branch else kind
         self._add_tree_page(kind, page)
@@ -154,7 +155,7 @@ class PageMap:
             self._add_large_values(pages, kind, page)
             return page.keys[0], page.keys[-1]
         below = [self._walk(pages, kind, page.child(position)) for position in range(len(page.nodes))]
-        # The free list's keys are numbers: they are not in the order of their bytes.
+        # The free list's keys are numbers: their order is not that of their bytes.
         for position in range(1, len(page.nodes) if kind != FREE_LIST else 1):
             offset = number * self._page_size + page.nodes[position] + _NODE_BYTES
             key = page.keys[position]
@@ -169,7 +170,7 @@ class PageMap:
         for position, (node, key) in enumerate(zip(page.nodes, page.keys, strict=True)):
             value = node + _NODE_BYTES + len(key)
             if kind == FREE_LIST and not page.is_branch:
-                # Of keys the order matters, of values how many pages they say that they name.
+                # The order of keys matters, and of values the stated number of pages.
                 self._add(at + node + 4, at + node + _NODE_BYTES)
                 said = _U64.size if _is_big(page, node) else 8 + 8 * _U64.unpack_from(page.data, value)[0]
                 self._add(at + value, at + value + said)
@@ -212,6 +213,6 @@ def _is_big(page: TreePage, node: int) -> bool:
 
 
 def flips(rng: random.Random, page_map: PageMap, count: int) -> Iterator[tuple[int, int]]:
-    """Draws flips: the place of a byte, and which bit of it."""
+    """Draws flips: the position of a byte, and one of its bits."""
     for _ in range(count):
         yield page_map.draw(rng), rng.randrange(8)

@@ -1,11 +1,11 @@
-"""Checks of what is on the disks of replicas: their logs once the nodes have stopped, their terms while nodes run.
+"""Checks of replicas' disks: their logs once the nodes have stopped, their terms while nodes run.
 
-I9: the replicas of each log agree byte for byte. Below the compaction point, those that have compacted as far hold the
-same records.
+I9: the replicas of each log agree byte for byte. Below the compaction point, those that have compacted as far contain
+the same records.
 
-A voter that is cut off asks for pre-votes, gets none, and must leave its term as it is (thesis §9.6). If it campaigned,
-its term would grow with each election timeout, and depose every leader as soon as a node received it. The disk is read,
-because a node that is cut off cannot be asked.
+A voter that is isolated requests pre-votes, gets none, and must keep its term (thesis §9.6). If it campaigned, its term
+would grow with each election timeout, and depose every leader as soon as a node received it. The disk is read, because
+an isolated node cannot be queried.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def replicas_agree(data_dirs: Mapping[int, Path]) -> list[Anomaly]:
 
 
 def _read(storage: Storage, group: int, anchor: EntryId, last: EntryId, wanted: int) -> EntryId | None:
-    """Reads every entry that is kept, which verifies checksums and the chain; the identity of the one at ``wanted``."""
+    """Reads every entry, which verifies checksums and the chain; returns the identity of the one at ``wanted``."""
     found = anchor if anchor.index == wanted else None
     index = anchor.index + 1
     while index <= last.index:
@@ -88,7 +88,7 @@ def compacted_replicas_agree(data_dirs: Mapping[int, Path]) -> tuple[int, list[A
         data_dirs: by node id.
 
     Returns:
-        how many replicas had a compacted log, and what is wrong.
+        the number of replicas with a compacted log, and the anomalies.
     """
     count, found = 0, []
     first: dict[tuple[int, int], tuple[int, list[Kept]]] = {}
@@ -154,11 +154,13 @@ def durable_terms(data_dir: Path) -> dict[int, int]:
 
 
 def require_no_campaign(node: int, before: Mapping[int, int], now: Mapping[int, int]) -> None:
-    """Checks that a node kept its terms while it was cut off.
+    """Checks that a node kept its terms while it was isolated.
 
     Raises:
         ChaosError: it has raised one.
     """
     raised = [f"of group {group} from {term} to {now[group]}" for group, term in before.items() if now[group] > term]
     if raised:
-        raise ChaosError(f"node {node}, cut off, raised its term without a majority's pre-votes: {', '.join(raised)}")
+        raise ChaosError(
+            f"node {node}, while isolated, raised its term without a majority's pre-votes: {', '.join(raised)}"
+        )

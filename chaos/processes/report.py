@@ -1,4 +1,4 @@
-"""What came of a run: lines for the terminal, JSON for machines, and one page to look at."""
+"""Results of a run: lines for the terminal, JSON for programs, and an HTML page."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from quorumlog.chaos.checkers.history import History, OperationOutcome
 from quorumlog.chaos.processes.group_figures import ConsumerGroupFigures
 from quorumlog.chaos.processes.steady import SteadyFigures
 
-#: Where something is lost, much may be: every record would be a line.
+#: Maximum number of anomalies shown: when records are lost, there may be many.
 SHOWN_ANOMALIES = 20
 GROUPS_KEPT = (
-    "groups: no record skipped, one owner of a partition at a time, commits fenced, only uncommitted work done again"
+    "groups: no record skipped, one owner of a partition at a time, commits fenced, only uncommitted work repeated"
 )
 
 
 @dataclass(slots=True, frozen=True)
 class GapBounds:
-    """What the longest gap of a round ought to be at most (ms): the median over the rounds, and each of them."""
+    """Limits for the longest gap of a round (ms): for the median over the rounds, and for each of them."""
 
     median_ms: float
     most_ms: float
 
     def met(self, gaps_ms: list[float]) -> bool:
-        """Whether the gaps of some rounds are within them."""
+        """True if the gaps of some rounds are within the limits."""
         return statistics.median(gaps_ms) <= self.median_ms and max(gaps_ms) <= self.most_ms
 
 
@@ -38,15 +38,15 @@ class Round:
     """One fault and the recovery from it.
 
     Arguments:
-        victim_led_target: whether the victim led the partition whose writer is timed.
+        victim_led_target: True if the victim led the partition whose writer is timed.
         began_us, ended_us: on the clock of the history.
         gap_ms: longest time between two acknowledgements of the timed writer from the fault on.
-        recovery_gap_ms: the same from the mending on.
-        shrink_s: from the fault until the victim was seen to have left the in-sync replicas; None where that is not
-            awaited. Looked at after the first acknowledgements, so an upper bound.
-        full_s: from the mending until all replicas were in sync.
-        stalls: how often the machine itself stood still during the longest gap.
-        moved: leaderships that moved though the fault must spare them; then there is another round of that number.
+        recovery_gap_ms: the same from the end of the fault on.
+        shrink_s: time from the fault until the victim was seen to have left the in-sync replicas; None if that is not
+            awaited. Checked after the first acknowledgements, so an upper bound.
+        full_s: time from the end of the fault until all replicas were in sync.
+        stalls: number of stalls of the machine itself during the longest gap.
+        moved: leaderships that moved although the fault must not affect them; then the round is repeated.
     """
 
     number: int
@@ -63,33 +63,33 @@ class Round:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """The duration of the round."""
         return (self.ended_us - self.began_us) / 1_000_000
 
     def line(self) -> str:
-        """The round in one line."""
+        """Returns the round in one line."""
         shrink = "" if self.shrink_s is None else f", out of the ISR after {self.shrink_s:.1f} s"
-        stalls = f" (the machine stood still {self.stalls} times)" if self.stalls else ""
+        stalls = f" (the machine stalled {self.stalls} times)" if self.stalls else ""
         moved = f"; MOVED: {'; '.join(self.moved)}" if self.moved else ""
         return (
             f"  round {self.number}: node {self.victim}{' (leader)' if self.victim_led_target else ''}:"
             f" longest gap between acknowledgements {self.gap_ms:.0f} ms{shrink},"
-            f" ISR full {self.full_s:.1f} s after it was back{stalls}{moved}"
+            f" ISR full {self.full_s:.1f} s after its return{stalls}{moved}"
         )
 
 
 @dataclass(slots=True)
 class Report:
-    """The outcome of a run. It has passed when nothing failed and no invariant is broken.
+    """Result of a run. It has passed if nothing failed and no invariant is broken.
 
     Arguments:
-        failures: what did not come about, in the order of time: the round that failed, and what followed from that.
-        not_checked: what nothing can be said about, each with the reason. Where that is not the machine itself, it is
-            among the failures too.
-        bounds: what the gaps are held against. A busy machine misses them without anything being wrong.
+        failures: states that were not reached, in time order: the failed round, and its consequences.
+        not_checked: invariants that could not be checked, each with the reason. Unless the machine itself is the cause,
+            the reason is among the failures too.
+        bounds: limits of the gaps. A busy machine may exceed them without any fault of the cluster.
         steady: figures of a run without faults.
         groups: figures of a run with consumer groups.
-        history, group_history: what clients and members of groups did, where that was recorded.
+        history, group_history: operations of clients and members of groups, if recorded.
     """
 
     scenario: str
@@ -112,17 +112,18 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether every promise was kept."""
+        """True if no invariant is broken, and nothing failed."""
         return not self.anomalies and not self.failures
 
     @property
     def quiet_gaps_ms(self) -> list[float]:
-        """The longest gap of each round that counts: the machine did not stand still, and a leader was hurt where that
-        is what is timed (it may hand over to the preferred one just before)."""
+        """The longest gap of each round that counts: the machine did not stall, and the victim was a leader if that is
+        timed (it may hand over to the preferred one just before).
+        """
         return [one.gap_ms for one in self.rounds if not one.stalls and (self.bounds is None or one.victim_led_target)]
 
     def take_history(self, history: History, anomalies: list[Anomaly]) -> None:
-        """Counts what the clients did, and keeps it with what is wrong with it."""
+        """Counts the clients' operations, and stores them with their anomalies."""
         self.history = history
         self.anomalies.extend(anomalies)
         self.acknowledged = sum(1 for _ in history.sends(OperationOutcome.OK))
@@ -131,7 +132,7 @@ class Report:
         self.read = sum(len(poll.records) for poll in history.polls() if poll.final)
 
     def summary(self) -> list[str]:
-        """The outcome in a few lines, first what is wrong."""
+        """Returns the result in a few lines, anomalies first."""
         lines = [
             *(f"FAILED: {failure}" for failure in self.failures),
             *(f"not checked: {one}" for one in self.not_checked),
@@ -147,7 +148,7 @@ class Report:
             )
             if self.bounds is not None:
                 lines.append(
-                    f"wanted are a median of {self.bounds.median_ms:.0f} ms and {self.bounds.most_ms:.0f} ms at most:"
+                    f"required are a median of {self.bounds.median_ms:.0f} ms and {self.bounds.most_ms:.0f} ms at most:"
                     f" {'met' if self.bounds.met(gaps) else 'NOT met'}"
                 )
         if self.steady is not None:
@@ -156,12 +157,12 @@ class Report:
             lines.extend(self.groups.lines())
         if len(gaps) < len(self.rounds):
             lines.append(
-                f"{len(self.rounds) - len(gaps)} rounds left out of the timing: the machine itself stood still, or the"
+                f"{len(self.rounds) - len(gaps)} rounds excluded from the timing: the machine itself stalled, or the"
                 " victim no longer led"
             )
         again = sum(bool(one.moved) for one in self.rounds)
         if again:
-            lines.append(f"{again} rounds were struck again: leaderships moved that the fault must spare")
+            lines.append(f"{again} rounds were repeated: leaderships moved that the fault must not affect")
         if self.passed:
             lines.append("no acknowledged record lost, none twice, no gap, order kept; the replicas' logs agree")
         if self.passed and self.groups is not None:
@@ -175,7 +176,7 @@ class Report:
         return lines
 
     def to_json(self) -> str:
-        """Everything but the history."""
+        """Returns everything except the history."""
         gaps = self.quiet_gaps_ms
         return json.dumps(
             {
@@ -213,7 +214,7 @@ class Report:
             self.group_history.save(directory / "groups.jsonl")
 
     def _page(self) -> str:
-        verdict = "kept every promise" if self.passed else "BROKE A PROMISE" if self.anomalies else "FAILED"
+        verdict = "all invariants hold" if self.passed else "INVARIANT BROKEN" if self.anomalies else "FAILED"
         rounds = self.rounds if self.groups is None else self.groups.rounds
         lines = "\n".join(html.escape(line) for line in (*self.summary(), *(one.line() for one in rounds)))
         timeline = ""
@@ -228,7 +229,7 @@ class Report:
 
 
 def _timeline(history: History, rounds: list[Round], width: int = 1_000, height: int = 160) -> str:
-    """Acknowledgements over time as an SVG of bars, the rounds as shaded stretches."""
+    """Draws acknowledgements over time as an SVG of bars, with the rounds shaded."""
     times = [send.returned_us for send in history.sends(OperationOutcome.OK)]
     if not times:
         return "<p>no acknowledgement</p>"

@@ -1,9 +1,9 @@
-"""kill -9 at random moments while logs lose their beginning: what is served must be all that is kept, and no more.
+"""kill -9 at random moments while logs are trimmed: all retained records must be served, and no others.
 
-Each partition has one writer, whose records are numbered from 0 and idempotent: record n stands at offset n. Retention
-by bytes trims the logs all the time, deletion by command now and then, and in each round one node is killed anywhere
-in the middle of it and started again. Then every partition is looked at: where it begins never goes back, nothing
-before that is served, and everything from there on is.
+Each partition has one writer, whose records are numbered from 0 and idempotent: record n has offset n. Retention by
+bytes trims the logs all the time, DeleteRecords now and then, and in each round one node is killed at any moment of it
+and restarted. Then every partition is checked: its log start never moves back, nothing before it is served, and
+everything from there on is.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ NODES = 3
 PARTITIONS = 3
 RETENTION_BYTES = 200_000
 VALUE_BYTES = (100, 6_000)
-#: Records of one writer that may be unacknowledged.
+#: Maximum number of unacknowledged records of one writer.
 IN_FLIGHT = 20
-#: A round strikes within so many seconds, and its victim is away for as long.
+#: Maximum delay of a kill, and of the restart (s).
 STRIKE_WITHIN_S = 0.5
-#: Share of the rounds in which records are deleted by command.
+#: Share of the rounds with a DeleteRecords request.
 DELETIONS = 0.3
 PATIENCE_S = 60.0
 
@@ -67,7 +67,7 @@ class _PartitionWriter(threading.Thread):
         self._clients = clients
 
     def run(self) -> None:
-        """Sends numbered records; each must be given the offset of its number."""
+        """Sends numbered records; each must get the offset of its number."""
         try:
             with Producer(**self._clients, batch_size=8_192, linger_ms=1) as producer:
                 waiting = []
@@ -81,7 +81,7 @@ class _PartitionWriter(threading.Thread):
                             self._settle(future.result(timeout=PATIENCE_S).offset)
                         return
         except QuorumlogError as error:
-            self.failure = f"a record of {self._tp} was not taken: {error}"
+            self.failure = f"a record of {self._tp} was not accepted: {error}"
 
     def _settle(self, offset: int) -> None:
         if offset != self.acknowledged:
@@ -113,7 +113,7 @@ class RetentionRun:
                 self._round(number)
 
     def stop(self) -> None:
-        """Ends the writers, once what they have sent is acknowledged."""
+        """Stops the writers, once their records are acknowledged."""
         for writer in self._writers.values():
             writer.stopped.set()
         for writer in self._writers.values():
@@ -122,9 +122,9 @@ class RetentionRun:
                 writer.failure = f"{writer.name} does not end within {2 * PATIENCE_S:g} s: some call of the SDK hangs"
 
     def judge(self) -> None:
-        """Reads everything, then kills the nodes and compares what they have on disk. The writers have ended."""
+        """Reads everything, then kills the nodes and compares their disks. The writers have stopped."""
         report = self._report
-        resolved = attempted(report, self._raise_failures, "I3 where the logs end")
+        resolved = attempted(report, self._raise_failures, "I3 at the ends of the logs")
         nemesis = Nemesis(self._cluster, self._admin, self._partitions[0], self._rng)
         together = attempted(report, lambda: nemesis.wait_isr_full(PATIENCE_S), REPLICAS_AGREE)
         report.acknowledged = sum(writer.acknowledged for writer in self._writers.values())
@@ -158,18 +158,18 @@ class RetentionRun:
         except OffsetOutOfRangeError as error:
             self._broken("I3", f"record {offset - 1} of {tp} was acknowledged, but cannot be deleted: {error}")
         except QuorumlogError:
-            return  # It may have been done, or not.
+            return  # The records may be deleted, or not.
         else:
             self._starts[tp] = max(self._starts[tp], start)
 
     def _look_at(self, tp: TopicPartition) -> int:
-        """Reads what is served of a partition; returns how many records that were."""
+        """Reads what is served of a partition; returns the number of records."""
         floor, acknowledged = self._starts[tp], self._writers[tp].acknowledged
         with Consumer(**self._cluster.client_options, auto_offset_reset="none") as consumer:
             consumer.assign([tp])
             start = self._asked(lambda: consumer.beginning_offsets([tp])[tp])
             if start < floor:
-                self._broken("I8", f"{tp} began at {floor}, and now begins at {start}")
+                self._broken("I8", f"{tp} started at {floor}, and now starts at {start}")
             self._starts[tp] = max(floor, start)
             if start:
                 self._must_be_gone(consumer, tp, start - 1)
@@ -189,7 +189,7 @@ class RetentionRun:
         raise ChaosError(f"a fetch below the log start of {tp} is not answered")
 
     def _read(self, consumer: Consumer, tp: TopicPartition, end: int) -> int:
-        """From the log start to ``end`` at least, as it moves on."""
+        """Reads from the log start at least to ``end``, even while the start advances."""
         position = next_offset = self._asked(lambda: consumer.beginning_offsets([tp])[tp])
         count = 0
         consumer.seek(tp, position)
@@ -198,7 +198,7 @@ class RetentionRun:
             try:
                 polled = consumer.poll(timeout_ms=500)
             except OffsetOutOfRangeError:
-                # Trimmed under the reader: it goes on where the log begins now.
+                # Trimmed during the read: the reader continues at the new log start.
                 next_offset = self._asked(lambda: consumer.beginning_offsets([tp])[tp])
                 consumer.seek(tp, next_offset)
                 continue
@@ -209,7 +209,7 @@ class RetentionRun:
                 next_offset = record.offset + 1
                 count += 1
             if time.monotonic() > until:
-                raise ChaosError(f"{tp} is not served up to {end}: {next_offset} comes next")
+                raise ChaosError(f"{tp} is not served up to {end}: offset {next_offset} is next")
         return count
 
     def _asked(self, ask: Callable[[], int]) -> int:
@@ -219,7 +219,7 @@ class RetentionRun:
             found.append(ask())
             return True
 
-        wait_until(answered, PATIENCE_S, "an answer where a log begins")
+        wait_until(answered, PATIENCE_S, "an answer for the start of a log")
         return found[-1]
 
     def _raise_failures(self) -> None:
@@ -231,10 +231,10 @@ class RetentionRun:
         self._report.anomalies.append(Anomaly(invariant, what))
 
     def _compare(self, resolved: bool) -> None:
-        """Kills every node, and looks at what each has on disk: the same, and all that was served.
+        """Kills every node, and checks the disks: they must agree, and contain all that was served.
 
         Arguments:
-            resolved: whether the writers know of each of their records what became of it.
+            resolved: True if the writers know the outcome of each of their records.
         """
         data_dirs = disks_of(self._cluster)
         self._report.anomalies.extend(replicas_agree(data_dirs))

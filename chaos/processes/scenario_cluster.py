@@ -1,6 +1,6 @@
-"""The cluster of a scenario: plain, or secured as a cluster for many users is, with all that its clients need for that.
+"""The cluster of a scenario: plain, or secured like a cluster for many users, with the options of its clients.
 
-Secured, nodes and the operator have certificates, everybody else signs in by password, and may do what rules allow.
+If secured, nodes and the operator have certificates; all other clients authenticate by password, and need ACLs.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from quorumlog.sdk import (
 )
 from quorumlog.sdk.runtime.security import SecurityOptions
 
-#: Where proxies stand in front of secured nodes, at the ports of these: certificates are good for it, too.
+#: Address of proxies in front of secured nodes, at the same ports: certificates are valid for it, too.
 PROXIED_HOST = "127.0.0.2"
 _HOST = "127.0.0.1"
-#: No secret: it is good for a cluster that lasts for one scenario. So it may be on the command line of its processes.
+#: Not a secret: it is valid for a cluster that exists for one scenario. So it may be on the command line of processes.
 _USER, _PASSWORD = "worker", "a password of the scenario's workers"
 _SETTINGS = {"authorization": "true", "super_users": "User:admin"}
 _ALLOWED = (
@@ -36,18 +36,18 @@ _ALLOWED = (
 
 
 class ClientOptions(SecurityOptions, total=False):
-    """How clients reach a cluster, and who they are there."""
+    """Connection settings and credentials of clients."""
 
     bootstrap_servers: str
 
 
 class ScenarioCluster(LocalCluster):
-    """A cluster that knows how its clients reach it.
+    """A cluster with the options of its clients.
 
     Arguments:
-        secure: with TLS, sign-in by password, and rules.
-        kafka: its nodes speak Kafka's protocol too.
-        advertise_host: where nodes are reached, if not where they listen; at the same ports.
+        secure: use TLS, password authentication and ACLs.
+        kafka: nodes serve Kafka clients too.
+        advertise_host: host that nodes advertise, if it is not the listening one; at the same ports.
     """
 
     def __init__(
@@ -82,14 +82,14 @@ class ScenarioCluster(LocalCluster):
 
     @property
     def admin_options(self) -> ClientOptions:
-        """Of the operator, who may do everything."""
+        """Options of the operator, who may do everything."""
         options = ClientOptions(bootstrap_servers=self.bootstrap_servers)
         options.update(self.client_tls)  # type: ignore[typeddict-item]  # options of clients, by name
         return options
 
     @property
     def client_options(self) -> ClientOptions:
-        """Of whoever writes and reads."""
+        """Options of writers and readers."""
         if not self.secure:
             return self.admin_options
         return ClientOptions(
@@ -102,7 +102,7 @@ class ScenarioCluster(LocalCluster):
 
     @property
     def kafka_options(self) -> dict[str, str]:
-        """The same for librdkafka, by its names."""
+        """Options of writers and readers for librdkafka."""
         options = {"bootstrap.servers": self.kafka_bootstrap_servers}
         if self.secure:
             options |= {
@@ -115,12 +115,12 @@ class ScenarioCluster(LocalCluster):
         return options
 
     def ports_of(self, node: int) -> list[int]:
-        """All ports at which a secured node listens."""
+        """Returns all ports on which a secured node listens."""
         addresses = (self.address(node), self.peer_address(node))
         return [*(int(address.rpartition(":")[2]) for address in addresses), self._places[node]]
 
     def let_in(self, admin: Admin) -> None:
-        """Makes the user as whom clients sign in, and the rules for it; nothing where nobody is asked."""
+        """Creates the user of the clients and its ACLs; does nothing without authentication."""
         if self.secure:
             admin.alter_user_scram_credentials([UserScramCredentialUpsertion(_USER, _PASSWORD)])
             admin.create_acls(

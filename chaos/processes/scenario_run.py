@@ -1,7 +1,7 @@
-"""What all scenarios on real processes share: a seed and an opening line, a cluster of their own, a verdict.
+"""Common parts of all scenarios on real processes: a seed and an opening line, a cluster of their own, a verdict.
 
-A round that fails ends the rounds, not the run: what it broke is healed, and whatever can still be read and compared is
-judged. What cannot is not checked, which is something else than broken.
+A round that fails ends the rounds, not the run: its faults are ended, and everything that can still be read and
+compared is judged. The rest is not checked, which is different from broken.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from quorumlog.sdk import Admin, NewTopic
 from quorumlog.sdk.errors import QuorumlogError
 
 Say = Callable[[str], None]
-#: What a part of a run may end with, and the run goes on to its verdict. Anything else is a fault of the suite itself.
+#: Exceptions of a part of a run after which the run continues to its verdict. Others are defects of the suite itself.
 FAILURES = (ChaosError, BallastError, ClusterError, QuorumlogError, TimeoutError, AssertionError)
-#: What takes a reader that comes to the end, and what takes replicas that have come together.
+#: Invariants that require a reader to reach the end, and those that require all replicas in sync.
 READ_TO_THE_END = "I3 and I8 up to the ends of the logs"
 REPLICAS_AGREE = "I9"
 
@@ -32,12 +32,12 @@ REPLICAS_AGREE = "I9"
 def announced(
     name: str, summary: str, seed: int | None, size: str, say: Say, bounds: GapBounds | None = None
 ) -> Report:
-    """An empty report, after a line that says what is about to run.
+    """Prints a line about the run, and returns an empty report.
 
     Arguments:
-        seed: drawn when None.
-        size: how much of it runs, as that line says it; empty where there is nothing to say.
-        bounds: what gaps are held against.
+        seed: random if None.
+        size: size of the run, for that line; may be empty.
+        bounds: limits of the gaps.
     """
     seed = secrets.randbelow(1 << 31) if seed is None else seed
     say(f"{name}: {summary}; seed {seed}{', ' if size else ''}{size}")
@@ -53,11 +53,11 @@ def fresh_cluster(
     secure: bool = False,
     kafka: bool = False,
 ) -> Iterator[tuple[ScenarioCluster, Admin]]:
-    """A cluster of real processes that holds one topic; nothing of it is left behind.
+    """Runs a cluster of real processes with one topic; it is deleted afterwards.
 
     Arguments:
-        secure: with TLS, sign-in by password, and rules.
-        kafka: its nodes speak Kafka's protocol too.
+        secure: use TLS, password authentication and ACLs.
+        kafka: nodes serve Kafka clients too.
     """
     with (
         ScenarioCluster(nodes, secure=secure, kafka=kafka, settings=settings) as cluster,
@@ -69,7 +69,7 @@ def fresh_cluster(
 
 @contextmanager
 def operator_of(cluster: ScenarioCluster) -> Iterator[Admin]:
-    """Whoever may do everything there, and has let clients in."""
+    """Yields the operator's client, after it has created the clients' user and ACLs."""
     with Admin(**cluster.admin_options) as admin:
         cluster.let_in(admin)
         yield admin
@@ -77,10 +77,10 @@ def operator_of(cluster: ScenarioCluster) -> Iterator[Admin]:
 
 @contextmanager
 def judged(report: Report, report_dir: str | Path | None, say: Say) -> Iterator[None]:
-    """The story goes inside: what it cannot get over is noted as its failure; then the report is written and told.
+    """Wraps the run: an exception is recorded as a failure; then the report is written and printed.
 
     Arguments:
-        report_dir: where the report's files go; nowhere when None.
+        report_dir: directory of the report's files; None to write none.
     """
     began = time.monotonic()
     try:
@@ -96,7 +96,7 @@ def judged(report: Report, report_dir: str | Path | None, say: Say) -> Iterator[
 
 @contextmanager
 def in_round(number: int) -> Iterator[None]:
-    """A round goes inside: what it cannot get over is told with its number.
+    """Wraps a round: adds its number to an exception.
 
     Raises:
         ChaosError: the round has failed.
@@ -108,13 +108,13 @@ def in_round(number: int) -> Iterator[None]:
 
 
 def attempted(report: Report, part: Callable[[], object], unchecked: str = "") -> bool:
-    """Does a part of a run; what that cannot get over is noted as a failure, and the run goes on.
+    """Runs a part of a run; an exception is recorded as a failure, and the run continues.
 
     Arguments:
-        unchecked: the invariants that nothing can be said about without this part.
+        unchecked: the invariants that cannot be checked without this part.
 
     Returns:
-        whether it was done.
+        True if it succeeded.
     """
     try:
         part()
@@ -127,7 +127,7 @@ def attempted(report: Report, part: Callable[[], object], unchecked: str = "") -
 
 
 def heal(report: Report, cluster: LocalCluster, proxies: LinkProxies | None = None) -> None:
-    """Ends every fault that a failed round may have left: links carry, paused nodes go on, all others are started."""
+    """Ends every fault that a failed round may have left: links are restored, paused nodes resumed, others started."""
 
     def mend(node: int) -> None:
         if proxies is not None:
@@ -142,7 +142,7 @@ def heal(report: Report, cluster: LocalCluster, proxies: LinkProxies | None = No
 
 
 def disks_of(cluster: LocalCluster) -> dict[int, Path]:
-    """Kills every node that runs: nobody has their data directories open then."""
+    """Kills every running node, so that no process has their data directories open; returns these."""
     for node in cluster.node_ids:
         if cluster.is_running(node):
             cluster.kill(node)

@@ -40,33 +40,33 @@ from quorumlog.sdk.errors import QuorumlogError
 NODES = 3
 TOPIC = "chaos"
 PARTITIONS = 3
-#: Acknowledgements of the target's writer that make a steady phase, and that show recovery.
+#: Acknowledgements of the target's writer that make a steady phase, and that prove recovery.
 STEADY_ACKS = 20
-#: How long the cluster may take (s) for what it must do after a fault; each is far beyond what it should need.
+#: Time limits for the cluster's reactions to a fault (s); each is far beyond the expected time.
 PROGRESS_TIMEOUT_S = 30.0
 SHRINK_TIMEOUT_S = 20.0
 FULL_TIMEOUT_S = 40.0
 FINAL_READ_TIMEOUT_S = 60.0
 
-#: After a round that must spare the others' leaderships, how long they are watched.
+#: Time for which leaderships are watched after a round that must not affect others (s).
 WATCH_S = 2.0
-#: How often such a round is struck again when leaderships moved: on a machine that starves its nodes they do so without
-#: a fault too.
+#: Maximum repetitions of such a round after leaderships moved: on a machine that starves its nodes they move without a
+#: fault too.
 MOST_REPEATS = 3
 
 
 @dataclass(slots=True, frozen=True)
 class Fault:
-    """What a round does.
+    """The fault of a round.
 
     Arguments:
-        victim: picks the node to hurt, given the nemesis and the number of the round.
+        victim: selects the node, given the nemesis and the number of the round.
         hurt, mend: the fault and its end.
-        shrinks: whether the victim must be seen to leave the in-sync replicas before it is mended.
-        bounds: what the gaps are held against; None where the fault need not stop writing at all.
-        spares_others: whether the victim must not raise a term while it is cut off, and everything that it does not
-            lead must keep its leader and its term.
-        proxied: whether the nodes' links go through proxies.
+        shrinks: True if the victim must leave the in-sync replicas before the fault ends.
+        bounds: limits of the gaps; None if the fault need not interrupt writing.
+        spares_others: True if the victim must not raise a term while it is isolated, and if all partitions that it does
+            not lead must keep their leader and term.
+        proxied: True if the nodes' links go through proxies.
     """
 
     victim: Callable[[Nemesis, int], int]
@@ -80,7 +80,7 @@ class Fault:
 
 @dataclass(slots=True, frozen=True)
 class Scenario:
-    """A named story. ``rounds`` is how often the fault strikes unless said otherwise; without one there is none."""
+    """A named scenario. ``rounds`` is the default number of fault injections; zero without a fault."""
 
     name: str
     summary: str
@@ -108,7 +108,7 @@ def _each_in_turn(nemesis: Nemesis, number: int) -> int:
     return nemesis.cluster.node_ids[number % NODES]
 
 
-#: Those whose writers and members may be Kafka's own client.
+#: Scenarios whose writers and members may use Kafka's own client.
 WITH_KAFKA = (exactly_once.NAME, group_rounds.NAME)
 SCENARIOS: dict[str, Scenario] = {
     scenario.name: scenario
@@ -138,11 +138,11 @@ SCENARIOS: dict[str, Scenario] = {
             Fault(_each_in_turn, Nemesis.stop, Nemesis.start, shrinks=False),
         ),
         Scenario(
-            "isolate-follower", "all links of a follower are cut long past its election timeout, then carry again", 3,
+            "isolate-follower", "all links of a follower are cut long past its election timeout, then restored", 3,
             Fault(_bystander, Nemesis.isolate, Nemesis.rejoin, shrinks=True, spares_others=True, proxied=True),
         ),
         Scenario(
-            "deafen-leader", "nobody can reach a partition leader, but its own connections carry on, then all again", 3,
+            "deafen-leader", "a partition leader is unreachable, but its own connections work, then restored", 3,
             Fault(_leader, Nemesis.deafen, Nemesis.rejoin, shrinks=True, proxied=True),
         ),
         Scenario(
@@ -184,8 +184,9 @@ class ScenarioRun:
         self.workload = Workload(cluster.client_options, partitions, self.recorder)
 
     def go(self, rounds: int, duration_s: float | None, load: float) -> None:
-        """Runs ``rounds``, or as many as begin within ``duration_s``; without a fault, holds a share of the peak load
-        for that long. The workload goes on."""
+        """Runs ``rounds``, or as many as start within ``duration_s``; without a fault, holds a share of the peak load
+        for that long. The workload keeps running.
+        """
         self.workload.start()
         if self._fault is None:
             self._wait_acks(self.recorder.now_us(), "a steady phase")
@@ -204,8 +205,8 @@ class ScenarioRun:
                     self._strike(fault, number, watchdog)
 
     def _strike(self, fault: Fault, number: int, watchdog: Watchdog) -> None:
-        """One round; again, while leaderships move that the fault must spare. After each of those, whoever leads is
-        watched as long without a fault: if nothing moves then, it was the fault.
+        """Runs one round; repeats it while leaderships move that the fault must not affect. After each of those, the
+        leaders are watched for the same time without a fault: if none moves then, the fault was the cause.
 
         Raises:
             ChaosError: they moved each time with the fault, and never without.
@@ -220,10 +221,10 @@ class ScenarioRun:
             unprovoked += self._watch(self._nemesis.leaderships_beside(None), made.seconds)
         if not unprovoked:
             raise ChaosError(f"leaderships moved each of {1 + MOST_REPEATS} times, the last: {'; '.join(made.moved)}")
-        self.not_checked.append(f"round {number + 1}, who leads: without a fault too {unprovoked[0]}")
+        self.not_checked.append(f"round {number + 1}, leaderships: without a fault too {unprovoked[0]}")
 
     def judge(self, report: Report) -> None:
-        """Reads everything back, then kills the nodes and compares what they have on disk. The workload has ended."""
+        """Reads everything back, then kills the nodes and compares their disks. The workload has ended."""
         report.rounds, report.steady = self.rounds, self.steady
         report.failures.extend(self.workload.failures)
         report.not_checked.extend(self.not_checked)
@@ -243,7 +244,7 @@ class ScenarioRun:
         fault.hurt(nemesis, victim)
         hurt = self.recorder.now_us()
         self._wait_acks(hurt, f"acknowledgements after node {victim} was hurt")
-        # Not before: a campaign that was under way when the links were cut may have had its majority.
+        # Not earlier: a campaign that was under way when the links were cut may have had its majority.
         terms = durable_terms(self._cluster.data_dir(victim)) if fault.spares_others else {}
         shrink_s = None
         if fault.shrinks:
@@ -274,12 +275,12 @@ class ScenarioRun:
         )
 
     def _watch(self, before: dict[str, Leadership], seconds: float) -> list[str]:
-        """Which leaderships are not what they were, as soon as there are any."""
+        """Returns the leaderships that have moved, as soon as there are any."""
         deadline = time.monotonic() + seconds
         moved: list[str] = []
         while before and not moved and time.monotonic() < deadline:
             time.sleep(POLL_S)
-            # A starved cluster may fail to answer in time; the next poll asks again.
+            # A starved cluster may fail to answer in time; the next poll tries again.
             with suppress(QuorumlogError):
                 moved = self._nemesis.moved_since(before)
         return moved
@@ -300,7 +301,7 @@ class ScenarioRun:
             raise ChaosError(self.workload.failures[0])
 
     def _longest_gap(self, first_us: int, last_us: int) -> tuple[int, int]:
-        """The two neighbouring acknowledgements furthest apart of those whose gap touches [first, last]."""
+        """Returns the two neighbouring acknowledgements furthest apart among those whose gap overlaps [first, last]."""
         gaps = [gap for gap in itertools.pairwise(self._acks()) if gap[1] > first_us and gap[0] < last_us]
         return max(gaps, key=lambda gap: gap[1] - gap[0], default=(first_us, first_us))
 
@@ -317,33 +318,34 @@ def run_scenario(
     secure: bool = False,
     kafka: bool = False,
 ) -> Report:
-    """Runs a scenario on a fresh three-node cluster of real processes, and judges it. Nothing of it is left behind.
+    """Runs a scenario on a fresh three-node cluster of real processes, and judges it. The cluster is deleted
+    afterwards.
 
     Arguments:
-        seed: picks partition and victims; drawn and printed when None. Processes and threads are not replayed.
-        duration_s: no new round after this many seconds; without a fault, how long the load is held.
-        rounds: how often the fault strikes; the scenario's own number when None.
-        report_dir: where report.json, history.jsonl and index.html go; nowhere when None.
-        load: share of the peak rate, where there is no fault.
-        records: how many are sent in all, where they are numbered.
-        say: takes lines about progress.
-        secure: the cluster has TLS, sign-in by password, and rules.
-        kafka: writers and members are Kafka's own client, where the scenario has those.
+        seed: selects partition and victims; random and printed if None. Processes and threads are not reproduced.
+        duration_s: no new round starts after this time; without a fault, the duration of the load.
+        rounds: number of fault injections; the scenario's default if None.
+        report_dir: directory of report.json, history.jsonl and index.html; None to write none.
+        load: share of the peak rate, if there is no fault.
+        records: total number of records, if they are numbered.
+        say: prints a line of progress.
+        secure: the cluster uses TLS, password authentication and ACLs.
+        kafka: writers and members use Kafka's own client, if the scenario has them.
 
     Raises:
-        ValueError: no such scenario, a load that is none, or a number of records for a scenario that has none.
+        ValueError: an unknown scenario, an invalid load, or a number of records for a scenario without one.
     """
     scenario = SCENARIOS.get(name)
     if scenario is None:
-        raise ValueError(f"there is no scenario {name!r}: say one of {', '.join(SCENARIOS)}")
+        raise ValueError(f"scenario {name!r} does not exist: choose from {', '.join(SCENARIOS)}")
     if not 0 < load <= 1:
-        raise ValueError(f"a load of {load:g} is no share of the peak: say one from above 0 to 1")
+        raise ValueError(f"a load of {load:g} is not a share of the peak: give a number above 0 and up to 1")
     if kafka:
         _require_kafka(name)
     if name == exactly_once.NAME:
         return exactly_once.run_exactly_once(seed, rounds, records, report_dir, say, secure, kafka)
     if records is not None:
-        raise ValueError(f"only {exactly_once.NAME} takes a number of records; {name} is told its rounds or duration")
+        raise ValueError(f"only {exactly_once.NAME} accepts a number of records: give {name} rounds or a duration")
     if name == compaction_rounds.NAME:
         return compaction_rounds.run_compaction(seed, rounds, report_dir, say, secure)
     if name == retention_kills.NAME:
@@ -373,19 +375,19 @@ def run_scenario(
 
 def _require_kafka(name: str) -> None:
     if name not in WITH_KAFKA:
-        raise ValueError(f"only {' and '.join(WITH_KAFKA)} run with Kafka's client, and {name} does not")
+        raise ValueError(f"only {' and '.join(WITH_KAFKA)} support Kafka's client, {name} does not")
     if find_spec("confluent_kafka") is None:
         raise ValueError("confluent-kafka is not installed: pip install 'quorumlog[mirror]'")
 
 
 @contextmanager
 def _cluster_for(fault: Fault | None, secure: bool) -> Iterator[tuple[ScenarioCluster, LinkProxies | None]]:
-    """A cluster that is up; its nodes are reached through proxies where the fault needs them."""
+    """Runs a cluster; its nodes are reached through proxies if the fault needs them."""
     if fault is None or not fault.proxied:
         with ScenarioCluster(NODES, secure=secure) as cluster:
             yield cluster, None
     elif secure:
-        # Clients are told a host for all of a node's listeners, and at each of them its own port.
+        # Clients are given one host for all of a node's listeners, and a port for each of them.
         cluster = ScenarioCluster(NODES, secure=True, advertise_host=PROXIED_HOST)
         ports = {node: cluster.ports_of(node) for node in cluster.node_ids}
         with LinkProxies(cluster.node_ids, PROXIED_HOST, ports) as proxies, _led_to(proxies, cluster):

@@ -1,4 +1,4 @@
-"""No fault at all, under a share of what the cluster can take: then no leadership may move, and no term may change."""
+"""No fault, under a share of the peak load: no leadership may move, and no term may change."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from quorumlog.sdk import Admin, NewTopic
 
 DEFAULT_DURATION_S = 60.0
 DEFAULT_LOAD = 0.8
-#: How long the most that the cluster takes is looked for.
+#: Duration of the search for the peak rate (s).
 PEAK_S = 10.0
 LEADERS_TIMEOUT_S = 20.0
 
 
 @dataclass(slots=True, frozen=True)
 class SteadyFigures:
-    """Arguments:
-    load: share of the peak rate that was asked for.
-    peak: what the cluster took at most, as fast as the writers could.
-    steady: what it took at that load.
-    leaderships: how many were watched; none has moved.
+    """Figures of a steady run.
+
+    Arguments:
+        load: requested share of the peak rate.
+        peak: figures at the highest rate that the cluster accepted.
+        steady: figures at the requested load.
+        leaderships: number of watched leaderships; none has moved.
     """
 
     load: float
@@ -33,11 +35,11 @@ class SteadyFigures:
     leaderships: int
 
     def lines(self) -> list[str]:
-        """The figures for the terminal."""
+        """Returns the figures for the terminal."""
         steady = self.steady
         return [
             f"{steady.rate:.0f} records/s for {steady.seconds:.0f} s, {100 * steady.rate / self.peak.rate:.0f} % of the"
-            f" peak of {self.peak.rate:.0f} ({100 * self.load:.0f} % asked); {steady.failed} failed",
+            f" peak of {self.peak.rate:.0f} ({100 * self.load:.0f} % requested); {steady.failed} failed",
             f"latency p50 {steady.p50_ms:.1f}, p99 {steady.p99_ms:.1f}, p99.9 {steady.p999_ms:.1f},"
             f" most {steady.most_ms:.0f} ms; at the peak p50 {self.peak.p50_ms:.1f}, p99 {self.peak.p99_ms:.1f} ms",
             f"no election: {self.leaderships} leaderships kept their leaders and terms",
@@ -48,7 +50,7 @@ class SteadyLoad:
     """Loads a cluster and watches its leaderships.
 
     Arguments:
-        check: called twice a second; raises what ends the run.
+        check: called twice a second; an exception that it raises ends the run.
     """
 
     def __init__(
@@ -63,7 +65,7 @@ class SteadyLoad:
         """Finds the peak rate, then holds a share of it.
 
         Raises:
-            ChaosError: a leadership has moved, or a term has changed, or the cluster failed to take the load.
+            ChaosError: a leadership has moved, a term has changed, or the cluster did not sustain the load.
         """
         self._admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])
         wait_until(self._settled, LEADERS_TIMEOUT_S, "every partition has its preferred leader")
@@ -78,7 +80,7 @@ class SteadyLoad:
         steady = run_ballast(self._clients, load * peak.rate, duration_s, unmoved)
         self._require_unmoved(before)
         if steady.failed:
-            raise ChaosError(f"{steady.failed} records were not acknowledged though nothing was hurt")
+            raise ChaosError(f"{steady.failed} records were not acknowledged, without a fault")
         return SteadyFigures(load, peak, steady, len(before))
 
     def _settled(self) -> bool:

@@ -1,4 +1,4 @@
-"""Notices when the machine itself stands still, so that nobody takes its pauses for the cluster's."""
+"""Detects stalls of the machine itself, so that they are not attributed to the cluster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 _TICK_S = 0.05
-#: A tick that comes later than this was not the cluster's doing (µs).
+#: A tick that is later than this is not the cluster's fault (µs).
 STALL_US = 250_000
 
 
@@ -35,7 +35,7 @@ class Watchdog:
         self._thread.join()
 
     def stalls_between(self, first_us: int, last_us: int) -> int:
-        """How many stalls touch that time."""
+        """Returns the number of stalls that overlap a period."""
         return sum(1 for begin, end in self._stalls if begin <= last_us and end >= first_us)
 
     def _watch(self) -> None:

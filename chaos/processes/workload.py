@@ -1,4 +1,4 @@
-"""Clients under which real clusters are hurt: writers of unique values and readers, through the SDK, recorded."""
+"""The workload during faults: writers of unique values and readers, through the SDK, recorded."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from quorumlog.sdk import Consumer, Producer, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.producer.delivery import RecordFuture
 
-#: A send is tried for so long before it counts as unknown (ms).
+#: Time after which a send counts as unknown (ms).
 DELIVERY_TIMEOUT_MS = 60_000
-#: Records that the pipelined writer has on their way at most.
+#: Maximum number of records in flight of the pipelined writer.
 PIPELINED_RECORDS = 50
 _JOIN_TIMEOUT_S = DELIVERY_TIMEOUT_MS / 1000 + 10
 
@@ -31,7 +31,7 @@ class Recorder:
         self._began_ns = time.monotonic_ns()
 
     def now_us(self) -> int:
-        """Microseconds since the recorder was made."""
+        """Returns microseconds since the recorder was created."""
         return (time.monotonic_ns() - self._began_ns) // 1_000
 
     def add(self, operation: Operation) -> None:
@@ -43,22 +43,24 @@ class Recorder:
                 moments.append(operation.returned_us)
 
     def acknowledgements(self, process: str, partition: str) -> list[int]:
-        """When one writer's sends to one partition were acknowledged (µs)."""
+        """Returns when one writer's sends to one partition were acknowledged (µs)."""
         with self._lock:
             return list(self._acknowledged.get((process, partition), ()))
 
 
 def sequential_writer(partition: TopicPartition) -> str:
-    """Name of the writer that sends to a partition one record at a time: the gaps between its acknowledgements are
-    how long the partition could not be written."""
+    """Returns the name of the writer that sends to a partition one record at a time: the gaps between its
+    acknowledgements are the times in which the partition could not be written.
+    """
     return f"sequential-{partition.topic}-{partition.partition}"
 
 
 class Workload:
-    """Per partition a writer that sends one record at a time, and one that keeps many on their way; one reader of all.
+    """For each partition a writer that sends one record at a time, and one that keeps many in flight; one reader of
+    all.
 
     Arguments:
-        clients: how they reach the cluster.
+        clients: connection settings.
         partitions: of one topic or several.
         interval_s: pause of a sequential writer after each acknowledgement.
     """
@@ -78,12 +80,12 @@ class Workload:
         self._reader = self._thread(self._read)
 
     def start(self) -> None:
-        """Begins to write and read."""
+        """Starts to write and read."""
         for thread in (*self._writers, self._reader):
             thread.start()
 
     def stop(self) -> None:
-        """Ends writers, once every send has its outcome, and the reader. May be called twice, or without a start."""
+        """Stops writers, once every send has its outcome, and the reader. Idempotent; may be called without a start."""
         self._stop_writing.set()
         self._join(self._writers)
         self._stop_reading.set()
@@ -101,7 +103,7 @@ class Workload:
         def run() -> None:
             try:
                 work()
-            except Exception as error:  # a client that gives up is a finding, wherever it was
+            except Exception as error:  # any failure of a client is a finding
                 self.failures.append(f"{threading.current_thread().name}: {type(error).__name__}: {error}")
 
         return threading.Thread(target=run, daemon=True)
@@ -171,10 +173,10 @@ class Workload:
                 self._poll(consumer, name, final=False)
 
     def read_all(self, timeout_s: float) -> None:
-        """A fresh reader reads every partition from 0 to its end.
+        """Reads every partition from 0 to its end with a fresh reader.
 
         Raises:
-            TimeoutError: it has not come there in time; says how far.
+            TimeoutError: it has not reached the end in time; the message tells how far it is.
         """
         deadline = time.monotonic() + timeout_s
         with Consumer(**self._clients, client_id="final") as consumer:
@@ -186,7 +188,7 @@ class Workload:
                     places = [
                         f"{p.topic}-{p.partition} at {consumer.position(p)} of {ends[p]}" for p in self._partitions
                     ]
-                    raise TimeoutError(f"a fresh reader does not get to the end: {', '.join(places)}")
+                    raise TimeoutError(f"a fresh reader does not reach the end: {', '.join(places)}")
                 self._poll(consumer, "final", final=True)
 
     def _poll(self, consumer: Consumer, name: str, final: bool) -> None:

@@ -1,6 +1,6 @@
-"""An administrator in virtual time: the SDK's admin client, which makes, changes and deletes topics meanwhile.
+"""An administrator in virtual time: the SDK's admin client, which creates, changes and deletes topics during a run.
 
-What it deletes is checked: each deletion takes one topic away, and never one that was made after it had returned.
+Its deletions are checked: each removes one topic, and never one that was created after the deletion had returned.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from quorumlog.simulator.world.cluster import SimCluster
 
 @dataclass(slots=True)
 class AdminHabits:
-    """What one administrator does.
+    """Workload of one administrator.
 
     Arguments:
         options: the SDK's, without addresses.
-        interval_s: least and most pause between two deeds.
-        recreated: topics that it deletes and makes anew, with the partitions that they begin with.
+        interval_s: minimum and maximum pause between two actions.
+        recreated: topics that it deletes and creates again, with their initial number of partitions.
         trimmed: topics whose records it deletes, and whose retention it changes.
-        most_partitions: topics are widened up to so many.
+        most_partitions: maximum number of partitions to which topics are extended.
     """
 
     options: dict[str, Any]
@@ -41,7 +41,7 @@ class AdminHabits:
 
 @dataclass(slots=True)
 class Deletion:
-    """A deletion that was asked for. ``returned_us`` is None while it is under way."""
+    """A requested deletion. ``returned_us`` is None while it is under way."""
 
     topic: str
     invoked_us: int
@@ -49,7 +49,7 @@ class Deletion:
 
 
 class AdminLoad:
-    """A process that administers until it is told to stop; then it sees to it that all topics are there."""
+    """A process that administers until it is stopped; then it ensures that all topics exist."""
 
     def __init__(
         self,
@@ -82,21 +82,21 @@ class AdminLoad:
         return host
 
     def crash(self) -> None:
-        """SIGKILL. What it has asked for may still happen, to what it has asked it for."""
+        """Sends SIGKILL. A request under way may still take effect."""
         self.host.kill()
         if self._under_way is not None:
             self._under_way.returned_us = self.host.scheduler.now
 
     def restart(self) -> None:
-        """A new process goes on."""
+        """Starts a new process."""
         self.host = self._begin()
 
     def stop(self) -> None:
-        """From now on it only makes what is missing."""
+        """From now on only missing topics are created."""
         self._stopping = True
 
     def end(self) -> None:
-        """All that was to be done with the topics is done."""
+        """Stops the process for good."""
         self._ended = True
 
     async def _work(self, host: ClientHost) -> None:
@@ -107,8 +107,8 @@ class AdminLoad:
                 await self._one_deed(admin, host)
                 self.done += 1
             except QuorumlogError:
-                continue  # What it says of itself is checked by what became of it.
-        # A deletion that nobody has answered may yet take effect: a topic that is there now need not stay.
+                continue  # Its errors are not checked here, but the resulting topics are.
+        # A deletion without an answer may yet take effect: an existing topic may still be removed.
         while not self._ended:
             for topic, partitions in sorted(self.habits.recreated.items()):
                 await self._until_there(admin, topic, partitions)
@@ -139,7 +139,7 @@ class AdminLoad:
         deletion = self._under_way = Deletion(topic, host.scheduler.now)
         self._deletions.append(deletion)
         try:
-            with suppress(UnknownTopicOrPartitionError):  # Somebody else has deleted it.
+            with suppress(UnknownTopicOrPartitionError):  # Another client has deleted it.
                 await admin.delete_topics([topic])
         finally:
             if host.alive:
@@ -173,10 +173,11 @@ class AdminLoad:
 
 
 def check_deletions(cluster: SimCluster, deletions: list[Deletion]) -> None:
-    """Each topic that is gone was deleted by a request of its own, which had not returned before the topic was made.
+    """Checks that each removed topic was deleted by a request of its own, which had not returned before the topic was
+    created.
 
     Raises:
-        Violation: a deletion took two topics, or one that came after it.
+        Violation: a deletion removed two topics, or one that was created after it.
     """
     unused = sorted(deletions, key=lambda each: each.returned_us if each.returned_us is not None else 1 << 62)
     for topic_id, gone_us in sorted(cluster.topics_gone.items(), key=lambda each: each[1]):
@@ -191,7 +192,7 @@ def check_deletions(cluster: SimCluster, deletions: list[Deletion]) -> None:
         if not fitting:
             asked = [(each.invoked_us, each.returned_us) for each in deletions if each.topic == name]
             raise Violation(
-                f"topic {name!r} ({topic_id.hex()[:8]}), made at {seen_us} µs, is deleted at {gone_us} µs, and nobody"
-                f" asked for that; deletions of the name, each of one topic: {asked}"
+                f"topic {name!r} ({topic_id.hex()[:8]}), created at {seen_us} µs, is deleted at {gone_us} µs without a"
+                f" request; deletions of the name, each of one topic: {asked}"
             )
         unused.remove(fitting[0])

@@ -1,4 +1,4 @@
-"""What a backup must hold, by the committed logs from when it began to when its manifest was written."""
+"""Required contents of a backup, by the committed logs between its start and the writing of its manifest."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from quorumlog.wire.topic_names import is_internal
 
 @dataclass(slots=True, frozen=True)
 class ClusterMoment:
-    """What was committed at one moment.
+    """The committed state at one moment.
 
     Arguments:
-        at_us: when that was.
-        ends, starts: by Raft group: the offset after the last record, and the first that was kept.
+        at_us: the time.
+        ends, starts: by Raft group: the offset after the last record, and the log start offset.
     """
 
     at_us: int
@@ -33,7 +33,7 @@ class ClusterMoment:
 
 @dataclass(slots=True, frozen=True)
 class BackedUpPartition:
-    """One partition of a backup, with what was committed in it.
+    """One partition of a backup, with the committed state at its end.
 
     Arguments:
         batches: entries as the source stored them, from the log start to the end of the backup.
@@ -49,7 +49,7 @@ class BackedUpPartition:
 
 @dataclass(slots=True, frozen=True)
 class TakenBackup:
-    """A backup that holds what it must."""
+    """A backup with the required contents."""
 
     manifest: Manifest
     partitions: list[BackedUpPartition]
@@ -63,7 +63,7 @@ class BackupJudge:
         self._values = values
 
     def moment(self) -> ClusterMoment:
-        """The present one."""
+        """Returns the current committed state."""
         logs = {group: self._values.log(group) for group, _, _ in self._values.groups()}
         return ClusterMoment(
             self._cluster.scheduler.now,
@@ -72,10 +72,10 @@ class BackupJudge:
         )
 
     def judge(self, manifest: Manifest, place: BackupPlace, began: ClusterMoment) -> TakenBackup:
-        """Judges a backup whose manifest was written just now.
+        """Judges a backup whose manifest was just written.
 
         Arguments:
-            began: when it was asked for.
+            began: state at its start.
 
         Raises:
             Violation: something is missing, or was never committed.
@@ -97,10 +97,10 @@ class BackupJudge:
         seen, gone = self._cluster.topics_seen, self._cluster.topics_gone
         for topic_id, (name, seen_us) in seen.items():
             if seen_us <= began.at_us and topic_id not in gone and topic_id not in topics and not is_internal(name):
-                raise Violation(f"topic {name} was there all the time, and is not in the backup")
+                raise Violation(f"topic {name} existed all the time, but is not in the backup")
         for topic_id, topic in topics.items():
             if topic_id not in seen or seen[topic_id][0] != topic.name:
-                raise Violation(f"the backup has a topic {topic.name} ({topic.topic_id}), which never was")
+                raise Violation(f"the backup has a topic {topic.name} ({topic.topic_id}), which never existed")
             if gone.get(topic_id, began.at_us) < began.at_us:
                 raise Violation(f"the backup has topic {topic.name}, which was deleted before it began")
             states = [
@@ -109,7 +109,7 @@ class BackupJudge:
             if (topic.configs, len(topic.partitions)) not in states:
                 raise Violation(
                     f"topic {topic.name} has {len(topic.partitions)} partitions and {topic.configs} in the backup;"
-                    f" meanwhile it had {states}"
+                    f" during the backup it had {states}"
                 )
 
     # -- records --------------------------------------------------------------------------------------------------
@@ -174,13 +174,13 @@ class BackupJudge:
                             f" {topic.name}-{partition.number}; while it was taken, that was {sorted(had)}"
                         )
         if backed_up:
-            raise Violation(f"the backup says that groups had committed {backed_up}, and they never had")
+            raise Violation(f"the backup contains commits of groups that never happened: {backed_up}")
 
 
 def _check_producers(
     where: str, backup: PartitionBackup, place: BackupPlace, writers: dict[int, CommittedBatch]
 ) -> None:
-    """The backup remembers of each producer the last batch that it has."""
+    """Checks that the backup contains the last batch of each producer."""
     content = b"" if backup.producers is None else place.files[backup.producers.name]
     found = {
         record.producer_id: (record.epoch, record.batches[-1].base_sequence, record.batches[-1].base_offset)
@@ -195,7 +195,7 @@ def _check_producers(
 
 
 def _check_names(manifest: Manifest, partitions: list[BackedUpPartition]) -> None:
-    """No partition remembers a producer whose name, epoch or id the backup does not know."""
+    """Checks that no partition has a producer whose name, epoch or id is unknown to the backup."""
     epochs = {each.producer_id: each.epoch for each in manifest.producer_names}
     for partition in partitions:
         for producer, batch in partition.writers.items():

@@ -1,4 +1,4 @@
-"""A process that takes backups in virtual time: the SDK's, while the cluster works and is hurt."""
+"""A process that takes backups in virtual time with the SDK, while the cluster works and has faults."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from quorumlog.simulator.clients.backup_place import BackupPlace
 from quorumlog.simulator.clients.client_host import ClientHost
 from quorumlog.simulator.models.committed_partition import Violation
 
-#: What a backup may say that gives up, though another attempt may succeed, and that its error's class does not say.
+#: Texts of errors after which another attempt may succeed, although the error's class does not tell.
 _TRY_AGAIN = ("moves on faster than it is copied", "although it is there: try again")
-#: Once all is healed, one question gets as long as users give it.
+#: Timeout of a request once all faults have ended, as long as users' (s).
 _PATIENT_S = 60.0
 
 
 @dataclass(slots=True)
 class BackupHabits:
-    """How backups are taken.
+    """Workload of backups.
 
     Arguments:
-        wanted: how many, while the cluster is hurt; one at least is taken in the end.
-        limit_s: how long one question may take, while the cluster is hurt.
-        interval_s: least and most pause between two attempts.
-        failing: how often the place refuses a call.
-        sizes: of the pieces in which a backup is taken, and restored.
+        wanted: number of backups during faults; at least one is taken at the end.
+        limit_s: timeout of a request during faults.
+        interval_s: minimum and maximum pause between two attempts.
+        failing: probability that the storage rejects a call.
+        sizes: sizes of the pieces in which a backup is taken, and restored.
     """
 
     wanted: int
@@ -45,7 +45,7 @@ class BackupHabits:
 
 
 def client_cluster(host: ClientHost, bootstrap_servers: str, limit_s: float) -> Cluster:
-    """What backups and restores ask, as the commands make it."""
+    """Returns the client of backups and restores, as the commands create it."""
     return Cluster(
         parse_bootstrap_servers(bootstrap_servers),
         request_timeout_s=limit_s,
@@ -57,11 +57,11 @@ def client_cluster(host: ClientHost, bootstrap_servers: str, limit_s: float) -> 
 
 
 class BackupLoad:
-    """A process that takes backups, each into the place of the one before, until it has enough of them.
+    """A process that takes backups, each on top of the previous one, until it has enough of them.
 
     Attributes:
-        last: what is in the place now; None while there is nothing.
-        taken, failures: how many attempts came to either end.
+        last: the current backup in the storage; None without one.
+        taken, failures: numbers of successful and failed attempts.
     """
 
     def __init__(
@@ -93,23 +93,23 @@ class BackupLoad:
         return host
 
     def crash(self) -> None:
-        """SIGKILL. What is in the place stays."""
+        """Sends SIGKILL. The storage is kept."""
         self.host.kill()
         self.failures += 1
         self._failure = "it was killed"
 
     def restart(self) -> None:
-        """A new process goes on."""
+        """Starts a new process."""
         self.host = self._begin()
 
     def settle(self) -> None:
-        """All is healed, so that the next backup has to succeed."""
+        """All faults have ended, so that the next backup must succeed."""
         self._settling = True
         self.place.failing = 0.0
 
     @property
     def missing(self) -> str:
-        """Why there is no backup that the last attempt has taken; empty when there is."""
+        """The reason why the last attempt has not taken a backup; empty if it has."""
         return f"there is no backup: {self._failure}" if self._failure or self.last is None else ""
 
     # -- the process ----------------------------------------------------------------------------------------------

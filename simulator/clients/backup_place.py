@@ -1,4 +1,4 @@
-"""The place of a backup in virtual time: files that outlive the processes that write them, and sometimes refuse."""
+"""Storage of a backup in virtual time: files that outlive the processes that write them, and that sometimes fail."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from quorumlog.simulator.models.committed_partition import Violation
 
 
 class BackupPlace:
-    """Files in memory, each of which appears whole or not at all. What the manifest names may not change under it.
+    """Files in memory, each of which appears whole or not at all. Files named by the manifest must not change.
 
     Arguments:
-        failing: how often a call fails.
-        completed: is told of each manifest as it is written, which makes the backup that one from then on.
+        failing: probability that a call fails.
+        completed: called with each manifest that is written, which completes a backup.
     """
 
     def __init__(self, rng: random.Random, failing: float, completed: Callable[[Manifest], None]) -> None:
@@ -31,33 +31,33 @@ class BackupPlace:
             raise BackupStoreError(f"cannot {what} {name}: No space left on device")
 
     def read(self, name: str) -> bytes | None:
-        """A file; None where there is none."""
+        """Returns a file; None if it does not exist."""
         self._fail_sometimes("read", name)
         return self.files.get(name)
 
     def write(self, name: str, content: bytes) -> None:
-        """Puts a file there. With a manifest, the backup is a new one, and is verified."""
+        """Writes a file. A manifest completes a backup, which is verified."""
         self._fail_sometimes("write", name)
         if name in self._named and self.files[name] != content:
-            raise Violation(f"{name} is written anew, although the backup that is there names it")
+            raise Violation(f"{name} is overwritten, although the current backup names it")
         self.files[name] = content
         if name == MANIFEST:
             self._take_manifest()
 
     def delete(self, name: str) -> None:
-        """Takes a file away, if it is there."""
+        """Deletes a file, if it exists."""
         self._fail_sometimes("delete", name)
         if name in self._named:
-            raise Violation(f"{name} is deleted, although the backup that is there names it")
+            raise Violation(f"{name} is deleted, although the current backup names it")
         self.files.pop(name, None)
 
     def names(self, folder: str) -> list[str]:
-        """The names of the files in a folder."""
+        """Returns the names of the files in a folder."""
         self._fail_sometimes("list", folder)
         return sorted(name for name in self.files if name.rpartition("/")[0] == folder)
 
     def _take_manifest(self) -> None:
-        failing, self.failing = self.failing, 0.0  # To look is no part of the story.
+        failing, self.failing = self.failing, 0.0  # The check itself must not fail at random.
         manifest = read_manifest(self)
         assert manifest is not None
         self._named = {file.name for file in manifest.files()}

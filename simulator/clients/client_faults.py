@@ -1,4 +1,4 @@
-"""What happens to clients, to what lies between them and nodes, and to what they know nodes by."""
+"""Faults of clients, of their connections to nodes, and of the clocks and addresses of nodes."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ SECOND = 1_000_000
 
 
 class ClientLoad(Protocol):
-    """A process of clients that can be killed and started again."""
+    """A process of clients that can be killed and restarted."""
 
     host: ClientHost
 
     def crash(self) -> None:
-        """SIGKILL."""
+        """Sends SIGKILL."""
 
     def restart(self) -> None:
-        """A new process goes on."""
+        """Starts a new process."""
 
 
 class ClientFaultPlan(NamedTuple):
-    """Which faults, and how often.
+    """Kinds and frequency of faults.
 
     Arguments:
-        weights: kind of fault to how often it is chosen.
-        gap_us: least and most time between two strikes.
-        tempo: what the usual lengths are multiplied with.
+        weights: kind of fault to its relative frequency.
+        gap_us: minimum and maximum time between two faults.
+        tempo: factor of the usual durations.
     """
 
     weights: dict[str, int]
@@ -52,7 +52,7 @@ class StruckClient(NamedTuple):
 
 
 class ClientFaults:
-    """Injects faults until told to stop."""
+    """Injects faults until it is stopped."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class ClientFaults:
         self._next()
 
     def end(self) -> None:
-        """No more faults; clients that are dead start again, the others go on, and everything passes."""
+        """Ends all faults: dead clients are restarted, paused ones resumed, and all messages pass."""
         self._active = False
         self._network.heal()
         for load in self._loads:
@@ -98,7 +98,7 @@ class ClientFaults:
         return int((least + (most - least) * self._rng.random() ** 2) * self._plan.tempo) + 1
 
     def _later(self, least: int, most: int, action: Callable[[], None]) -> None:
-        """Does it after a while, if faults still go on then."""
+        """Runs an action after a while, if faults are still enabled then."""
 
         def if_active() -> None:
             if self._active:
@@ -109,7 +109,7 @@ class ClientFaults:
     # -- the kinds ------------------------------------------------------------------------------------------------
 
     def crash(self, rng: random.Random) -> None:
-        """A client's process dies, and another one takes its place."""
+        """A client's process crashes, and is replaced by another one."""
         load = rng.choice(self._loads)
         if not load.host.alive:
             return
@@ -122,24 +122,24 @@ class ClientFaults:
         self._later(1_000, 2 * SECOND, restart)
 
     def pause(self, rng: random.Random) -> None:
-        """A client's process stands still for a while."""
+        """A client's process is paused for a while."""
         host = rng.choice(self._loads).host
         host.pause()
         self._later(10_000, 8 * SECOND, host.resume)
 
     def late(self, rng: random.Random) -> None:
-        """What one client and one node say to each other comes late: beyond retries, and beyond a failover."""
+        """Messages between one client and one node are delayed: beyond retries, and beyond a failover."""
         host = rng.choice(self._loads).host
         self._network.block(host.name, rng.choice(self._cluster.node_ids), self._length(20_000, 8 * SECOND))
 
     def broken(self, rng: random.Random) -> None:
-        """A connection breaks; what the client has said on it may still arrive, and late."""
+        """A connection breaks; data that the client has sent on it may still arrive, even late."""
         host = rng.choice(self._loads).host
         accepts_us = rng.choice((0, self._length(1_000, 100_000), self._length(100_000, 8 * SECOND)))
         self._network.sever(host.name, rng.choice(self._cluster.node_ids), accepts_us)
 
     def alone(self, rng: random.Random) -> None:
-        """A client reaches one node alone, perhaps one that lags or is cut off from the others."""
+        """A client reaches only one node, perhaps one that lags or is isolated from the others."""
         host = rng.choice(self._loads).host
         reached = rng.choice(self._cluster.node_ids)
         duration_us = self._length(100_000, 6 * SECOND)
@@ -169,8 +169,9 @@ class ClientFaults:
         self._later(100_000, 3 * SECOND, back)
 
     def moved(self, rng: random.Random) -> None:
-        """A node is started again under another address. The first one stays where it is: a client finds the others by
-        it, whatever it was given to begin with."""
+        """A node is restarted at another address. The first node keeps its address: a client finds the others through
+        it, whatever bootstrap servers it was given.
+        """
         node = rng.choice(self._cluster.node_ids)
         process = self._cluster.processes[node]
         if node == min(self._cluster.node_ids) or not process.running:
@@ -186,8 +187,9 @@ class ClientFaults:
         self._later(1_000, SECOND, start)
 
     def wiped(self, rng: random.Random) -> None:
-        """A node's disk is lost, for good; only where a majority of every partition is left, and of the controllers,
-        and what is damaged elsewhere was mended before."""
+        """A node's disk is permanently lost; only if a majority of every partition and of the controllers remains, and
+        damage elsewhere was repaired before.
+        """
         options = self._cluster.options
         node = rng.choice(self._cluster.node_ids[1:] or self._cluster.node_ids)
         enough = options.replication_factor >= 3 and options.min_insync_replicas <= options.replication_factor // 2 + 1

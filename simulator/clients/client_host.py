@@ -1,4 +1,6 @@
-"""The machine of simulated clients: its clocks, its chance, its links to nodes, and a process that pauses and dies."""
+"""The machine of simulated clients: its clocks, its random source, its links to nodes, and a process that pauses and
+crashes.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +17,20 @@ from quorumlog.simulator.models.committed_partition import Violation
 from quorumlog.simulator.world.process import EPOCH_MS
 from quorumlog.simulator.world.scheduler import Scheduler
 
-#: How long what blocks takes before it is done, and after, in seconds.
+#: Delay before and after blocking work takes effect (s).
 BLOCKING_S = (0.0, 0.002)
 
 
 class ClientHost:
-    """One process of clients. What is started anew after a crash is another one.
+    """One process of clients. A process that is restarted after a crash is another one.
 
     Arguments:
-        name: no other process of the simulation has it.
-        rate_ppm: how much faster than the simulation's its monotonic clock goes, in millionths.
+        name: unique in the simulation.
+        rate_ppm: deviation of its monotonic clock from the simulation's, in millionths.
 
     Attributes:
-        runtime: what the shipped clients are given.
-        wall_offset_ms: by how much its wall clock is wrong.
+        runtime: the runtime for the shipped clients.
+        wall_offset_ms: error of its wall clock.
     """
 
     def __init__(self, name: str, scheduler: Scheduler, network: ClientNetwork, rate_ppm: int = 0) -> None:
@@ -45,7 +47,8 @@ class ClientHost:
             monotonic_s=self.loop.time,
             wall_ns=self._wall_ns,
             rng=random.Random(self.rng.getrandbits(64)),
-            open_channel=self._open_channel,  # type: ignore[arg-type]  # it has of a channel what clients use
+            # It has the parts of a channel that clients use.
+            open_channel=self._open_channel,  # type: ignore[arg-type]
             run_blocking=self._run_blocking,
         )
 
@@ -58,21 +61,23 @@ class ClientHost:
         return link
 
     async def _run_blocking(self, work: Callable[..., Any], *args: Any) -> Any:
-        """A thread's work, done in one moment of it: who dies before has not done it, who dies later has."""
+        """Runs a thread's work at one instant: a process that crashes before has not done it, one that crashes later
+        has.
+        """
         await asyncio.sleep(self._thread_rng.uniform(*BLOCKING_S))
         result = work(*args)
         await asyncio.sleep(self._thread_rng.uniform(*BLOCKING_S))
         return result
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Begins what the process does. What it raises is a finding."""
+        """Starts the process's work. An exception that it raises is a finding."""
 
         async def guarded() -> None:
             try:
                 await work
             except Violation as finding:
                 self.loop.fail(finding)
-            except Exception as error:  # A client that raises what its caller did not expect is a finding, too.
+            except Exception as error:  # An exception that the caller of a client did not expect is a finding, too.
                 place = "".join(traceback.format_exception(error)[-3:])
                 self.loop.fail(Violation(f"{self.name}: {type(error).__name__}: {error} {place}"))
 
@@ -80,19 +85,19 @@ class ClientHost:
 
     @property
     def alive(self) -> bool:
-        """Whether the process has not been killed."""
+        """True if the process has not been killed."""
         return self.loop.is_running()
 
     def pause(self) -> None:
-        """SIGSTOP."""
+        """Sends SIGSTOP."""
         self.loop.paused = True
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Sends SIGCONT."""
         self.loop.resume()
 
     def kill(self) -> None:
-        """SIGKILL. What is on its way may still arrive."""
+        """Sends SIGKILL. Data in flight may still arrive."""
         self.loop.close()
         for link in self.links:
             link.lose("killed", self._link_rng.randint(0, 3_000))

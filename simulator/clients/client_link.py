@@ -1,10 +1,11 @@
-"""What stands for a gRPC channel: one connection between a client's process and whoever listens at an address.
+"""The replacement of a gRPC channel: one connection between a client's process and the process that listens at an
+address.
 
-Messages keep their order in each direction, as TCP gives it. A connection can be stalled: all that is on its way comes
-late, perhaps long after the client has given up and somebody else leads. It can be broken: what is on its way to the
-node may still arrive, the client hears nothing more. gRPC's own rules are kept: a call fails with UNAVAILABLE when its
-connection is lost, with DEADLINE_EXCEEDED when its time is over, and a cancelled call is told to the node behind all
-that was sent.
+Messages keep their order in each direction, as with TCP. A connection can be stalled: all data in flight arrives late,
+perhaps long after the client has given up and another node leads. It can be broken: data in flight to the node may
+still arrive, but the client receives nothing. gRPC's own rules are kept: a call fails with UNAVAILABLE when its
+connection is lost, with DEADLINE_EXCEEDED when its time is over, and the node is notified of a cancelled call after all
+data that was sent.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from quorumlog.simulator.world.scheduler import Scheduler
 
 _END_OF_STREAM: Any = grpc.aio.EOF  # type: ignore[attr-defined]
 DELAY_US = (80, 2_000)
-#: Attempts to connect through a cut end by then: the client's own setting.
+#: Timeout of connection attempts through a cut: the client's own setting (µs).
 CONNECT_TIMEOUT_US = 1_000_000
-#: After its machine has gone, a node's clients learn of it by TCP, or when it answers again.
+#: Time until clients notice the loss of a node's machine through TCP, unless it answers again before (µs).
 SILENT_LOSS_US = (100_000, 3_000_000)
 
 Serializer = Callable[[Any], bytes]
@@ -34,37 +35,37 @@ Trailing = tuple[tuple[str, str | bytes], ...]
 
 
 class ClientNetwork(Protocol):
-    """What lies between clients and nodes."""
+    """The network between clients and nodes."""
 
     def listener(self, address: str) -> tuple[int, NodeDoor] | None:
-        """The node whose process listens at an address now; None: nobody does."""
+        """Returns the node whose process listens at an address; None if there is none."""
 
     def blocked_until(self, client: str, node: int) -> int:
-        """Until when (µs) nothing passes between a client and a node."""
+        """Returns the time (µs) until which nothing passes between a client and a node."""
 
 
 class _ClientEnd(Protocol):
     """The client's end of a call."""
 
     def message(self, data: bytes) -> None:
-        """An answer has arrived."""
+        """Handles an answer that has arrived."""
 
     def ended(self, code: grpc.StatusCode, details: str, trailing: Trailing) -> None:
-        """The call is over."""
+        """Handles the end of the call."""
 
 
 class _Connection:
-    """One life of a link: from when it was opened to a process until either end is gone."""
+    """One connection of a link: from its opening to a process until either end is gone."""
 
     def __init__(self, link: ClientLink, node: int, door: NodeDoor) -> None:
         self.node = node
         self.door = door
         self.open = True
-        #: With the node's end of each; None until the call has arrived there.
+        #: Calls with the node's end of each; None until the call has arrived there.
         self.calls: dict[_ClientEnd, ServedCall | None] = {}
         self._link = link
         self._to_node_us = self._to_client_us = 0
-        #: Once it is broken: what has not arrived by then never does.
+        #: Set once it is broken: data that has not arrived by then is lost.
         self._accepts_until_us: int | None = None
         door.when_closed(self._node_died)
 
@@ -80,7 +81,7 @@ class _Connection:
 
         Arguments:
             first: the message of a unary call; None for a stream.
-            opened: is given the node's end, once the call has arrived.
+            opened: called with the node's end, once the call has arrived.
         """
         self.calls[call] = None
 
@@ -93,7 +94,7 @@ class _Connection:
         self.to_node(arrive)
 
     def to_node(self, action: Callable[[], None]) -> None:
-        """Does something at the node's end, behind all that was sent before."""
+        """Runs an action at the node's end, after all that was sent before."""
         self._to_node_us = self._link.arrival(self.node, self._to_node_us)
 
         def arrive() -> None:
@@ -104,7 +105,7 @@ class _Connection:
         self._link.scheduler.at(self._to_node_us, arrive)
 
     def to_client(self, call: _ClientEnd, action: Callable[[], None], last: bool = False) -> None:
-        """Does something at the client's end, behind all that was answered before."""
+        """Runs an action at the client's end, after all that was answered before."""
         self._to_client_us = self._link.arrival(self.node, self._to_client_us)
 
         def arrive() -> None:
@@ -116,12 +117,14 @@ class _Connection:
         self._link.scheduler.at(self._to_client_us, arrive)
 
     def stall(self, until_us: int) -> None:
-        """What is sent from now on, in both directions, arrives then at the earliest."""
+        """Delays all that is sent from now on, in both directions, at least until a time."""
         self._to_node_us = max(self._to_node_us, until_us)
         self._to_client_us = max(self._to_client_us, until_us)
 
     def lose(self, why: str, accepts_us: int) -> None:
-        """Breaks it. What is on its way to the node arrives for ``accepts_us`` more; then its calls are cancelled."""
+        """Breaks the connection. Data in flight to the node arrives for another ``accepts_us``; then its calls are
+        cancelled.
+        """
         if not self.open:
             return
         self.open = False
@@ -138,7 +141,7 @@ class _Connection:
             call.ended(grpc.StatusCode.UNAVAILABLE, why, ())
 
     def accept_no_more(self) -> None:
-        """If it is broken: what has not arrived yet never does."""
+        """Drops data in flight, if the connection is broken."""
         if not self.open:
             self._accepts_until_us = self._link.scheduler.now
 
@@ -148,11 +151,11 @@ class _Connection:
 
 
 class ClientLink:
-    """A client's channel to one address. Has of ``grpc.aio.Channel`` what clients use.
+    """A client's channel to one address. Has the parts of ``grpc.aio.Channel`` that clients use.
 
     Arguments:
         client: the client's name.
-        machine: where it runs, as nodes see it.
+        machine: its machine, as nodes see it.
     """
 
     def __init__(
@@ -186,7 +189,7 @@ class ClientLink:
         response_deserializer: Deserializer,
         _registered_method: bool | None = None,
     ) -> Callable[..., asyncio.Future[Any]]:
-        """A method of one request and one answer."""
+        """Returns a method with one request and one answer."""
 
         def call(request: Any, timeout: float | None = None) -> asyncio.Future[Any]:
             return UnaryCall(self, method, request_serializer(request), response_deserializer, timeout).answer
@@ -200,7 +203,7 @@ class ClientLink:
         response_deserializer: Deserializer,
         _registered_method: bool | None = None,
     ) -> Callable[[], StreamCall]:
-        """A method of many requests and many answers."""
+        """Returns a method with many requests and many answers."""
         return lambda: StreamCall(self, method, request_serializer, response_deserializer)
 
     async def close(self, grace: float | None = None) -> None:
@@ -211,12 +214,14 @@ class ClientLink:
     # -- the connection -------------------------------------------------------------------------------------------
 
     def arrival(self, node: int, after_us: int) -> int:
-        """When (µs) something arrives that is sent now, behind what arrives at ``after_us``."""
+        """Returns when (µs) data arrives that is sent now, after other data that arrives at ``after_us``."""
         sent_us = max(self.scheduler.now, self._network.blocked_until(self.client, node))
         return max(sent_us + self.rng.randint(*DELAY_US), after_us + 1)
 
     def connect(self, use: Callable[[_Connection | str], None]) -> None:
-        """Calls ``use`` with the open connection, now or when it is there, or with why there is none."""
+        """Calls ``use`` with the open connection, immediately or once it is open, or with the reason why there is
+        none.
+        """
         if self.connection is not None and self.connection.open:
             use(self.connection)
             return
@@ -247,12 +252,12 @@ class ClientLink:
             use(outcome)
 
     def lose(self, why: str, accepts_us: int) -> None:
-        """The connection breaks, if there is one; see :class:`_Connection`."""
+        """Breaks the connection, if there is one; see :class:`_Connection`."""
         if self.connection is not None:
             self.connection.lose(why, accepts_us)
 
     def forget(self) -> None:
-        """What broken connections still had on its way to nodes does not arrive."""
+        """Drops data in flight of broken connections."""
         for former in self._former:
             former.accept_no_more()
         self._former.clear()
@@ -260,30 +265,30 @@ class ClientLink:
     def open_call(
         self, connection: _Connection, call: _ClientEnd, method: str, first: bytes | None, timeout: float | None
     ) -> ServedCall:
-        """Opens a call at the node, which is there now."""
+        """Opens a call at the node, where it has arrived."""
         return connection.door.open_call(
             method, _Answers(connection, call), first, timeout, self.client, f"ipv4:{self._machine}:40000"
         )
 
 
 class _Answers:
-    """What a node says on a call, on its way to the client."""
+    """Answers of a node on a call, on their way to the client."""
 
     def __init__(self, connection: _Connection, call: _ClientEnd) -> None:
         self._connection = connection
         self._call = call
 
     def message(self, data: bytes) -> None:
-        """The node has written an answer."""
+        """Handles an answer that the node has written."""
         self._connection.to_client(self._call, lambda: self._call.message(data))
 
     def ended(self, code: grpc.StatusCode, details: str, trailing: Trailing) -> None:
-        """The node has ended the call."""
+        """Handles the end of the call at the node."""
         self._connection.to_client(self._call, lambda: self._call.ended(code, details, trailing), last=True)
 
 
 def rpc_error(code: grpc.StatusCode, details: str, trailing: Trailing = ()) -> grpc.aio.AioRpcError:
-    """What gRPC raises for a call that has failed."""
+    """Returns the exception that gRPC raises for a failed call."""
     return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(*trailing), details, None)
 
 
@@ -319,12 +324,12 @@ class UnaryCall:
         self._served = served
 
     def message(self, data: bytes) -> None:
-        """The answer has arrived."""
+        """Handles the arrival of the answer."""
         if not self.answer.done():
             self.answer.set_result(self._deserialize(data))
 
     def ended(self, code: grpc.StatusCode, details: str, trailing: Trailing) -> None:
-        """The call has failed, or the status behind its answer has come."""
+        """Handles the failure of the call, or the status after its answer."""
         if not self.answer.done():
             self.answer.set_exception(rpc_error(code, details, trailing))
 
@@ -335,7 +340,7 @@ class UnaryCall:
         if self._timer is not None:
             self._timer.cancel()
         if not answer.cancelled():
-            answer.exception()  # Nobody may wait any more.
+            answer.exception()  # The caller may no longer wait for it.
         connection = self._connection
         if connection is None or not connection.open or self not in connection.calls:
             return
@@ -344,7 +349,7 @@ class UnaryCall:
 
 
 class StreamCall:
-    """A call of many requests and many answers."""
+    """A call with many requests and many answers."""
 
     def __init__(self, link: ClientLink, method: str, serialize: Serializer, deserialize: Deserializer) -> None:
         self._link = link
@@ -390,12 +395,12 @@ class StreamCall:
             self._connection.to_node(arrive)
 
     def message(self, data: bytes) -> None:
-        """An answer has arrived."""
+        """Handles an answer that has arrived."""
         self._messages.append(data)
         self._wake()
 
     def ended(self, code: grpc.StatusCode, details: str, trailing: Trailing) -> None:
-        """The node has ended the call, or its connection is lost."""
+        """Handles the end of the call, or the loss of its connection."""
         if self._status is None:
             self._status = (code, details, trailing)
             self._wake()
@@ -407,7 +412,7 @@ class StreamCall:
     # -- gRPC's interface -----------------------------------------------------------------------------------------
 
     async def read(self) -> Any:
-        """The next answer, or the end of the stream."""
+        """Returns the next answer, or the end of the stream."""
         while not self._messages and not self._over:
             self._reader = self._link.loop.create_future()
             await self._reader
@@ -430,11 +435,11 @@ class StreamCall:
         await asyncio.sleep(0)
 
     async def done_writing(self) -> None:
-        """Tells the node that no more will come."""
+        """Closes the sending side."""
         self._send(ServedCall.half_close)
 
     def cancel(self) -> bool:
-        """Ends the call; the node hears of it behind what was sent."""
+        """Cancels the call; the node is notified after all that was sent."""
         if self._over:
             return False
         self._cancelled = True
@@ -446,9 +451,9 @@ class StreamCall:
         return True
 
     async def code(self) -> grpc.StatusCode:
-        """How the call has ended."""
+        """Returns the status of the ended call."""
         return grpc.StatusCode.CANCELLED if self._status is None else self._status[0]
 
     async def details(self) -> str:
-        """Why it has ended."""
+        """Returns the reason of the status."""
         return "" if self._status is None else self._status[1]

@@ -1,4 +1,4 @@
-"""What lies between clients and a simulated cluster: addresses, and what blocks the way."""
+"""The network between clients and a simulated cluster: addresses and blockages."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from quorumlog.simulator.world.scheduler import Scheduler
 
 
 class SimClientNetwork:
-    """Brings clients to the services of nodes.
+    """Connects clients to the services of nodes.
 
     Attributes:
-        hosts: the client processes that live, by name.
+        hosts: the living client processes, by name.
     """
 
     def __init__(self, cluster: SimCluster, scheduler: Scheduler) -> None:
@@ -41,29 +41,29 @@ class SimClientNetwork:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where the nodes listen now."""
+        """Returns the current addresses of the nodes."""
         return ",".join(process.address for process in self._cluster.processes.values())
 
     def listener(self, address: str) -> tuple[int, NodeDoor] | None:
-        """The node whose process listens at an address now; None: nobody does."""
+        """Returns the node whose process listens at an address; None if there is none."""
         for number, process in self._cluster.processes.items():
             if process.address == address and isinstance(process.door, NodeDoor):
                 return number, process.door
         return None
 
     def blocked_until(self, client: str, node: int) -> int:
-        """Until when (µs) nothing passes between a client and a node."""
+        """Returns the time (µs) until which nothing passes between a client and a node."""
         return self._blocked.get((client, node), 0)
 
     def block(self, client: str, node: int, duration_us: int) -> None:
-        """Nothing passes for so long; what is sent meanwhile arrives after it."""
+        """Blocks a path for a duration; data sent in the meantime arrives after it."""
         self._blocked[(client, node)] = self._scheduler.now + duration_us
         for link in self._links(client, node):
             if link.connection is not None:
                 link.connection.stall(self._scheduler.now + duration_us)
 
     def sever(self, client: str, node: int, accepts_us: int) -> None:
-        """The client's connections to a node break; what is on its way to the node arrives for ``accepts_us`` more."""
+        """Breaks a client's connections to a node; data in flight to the node arrives for another ``accepts_us``."""
         for link in self._links(client, node):
             link.lose("Socket closed", accepts_us)
 
@@ -76,7 +76,7 @@ class SimClientNetwork:
         ]
 
     def heal(self) -> None:
-        """Everything passes again, and what was held up on its way to a node is lost."""
+        """Removes all blockages; data that was delayed on its way to a node is lost."""
         self._blocked.clear()
         for host in self.hosts.values():
             for link in host.links:
@@ -86,12 +86,12 @@ class SimClientNetwork:
             host.wall_offset_ms = 0
 
     def host(self, name: str, rate_ppm: int) -> ClientHost:
-        """A new process of clients."""
+        """Returns a new process of clients."""
         made = self.hosts[name] = ClientHost(name, self._scheduler, self, rate_ppm)
         return made
 
     def dispose(self) -> None:
-        """The simulation is over."""
+        """Ends the simulation of clients."""
         for loop in (*(host.loop for host in self.hosts.values()), *(door.loop for door in self._doors)):
             loop.close()
             loop.dispose()

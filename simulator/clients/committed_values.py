@@ -1,4 +1,4 @@
-"""Where each value is in the committed logs: of the topics of today, and of those of the same names before them."""
+"""Positions of each value in the committed logs: of current topics, and of former ones with the same names."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from quorumlog.simulator.world.cluster import SimCluster
 
 @dataclass(slots=True, frozen=True)
 class Place:
-    """Where a value is: in which group, which is one partition of one topic id, at which offset."""
+    """Position of a value: a group, which is one partition of one topic id, and an offset."""
 
     group: int
     offset: int
 
 
 class CommittedValues:
-    """Looks values up in the model of what is committed, which the simulation keeps beside the nodes."""
+    """Looks up values in the models of the committed logs, which the simulation maintains beside the nodes."""
 
     def __init__(self, cluster: SimCluster) -> None:
         self._cluster = cluster
@@ -29,7 +29,7 @@ class CommittedValues:
         self._read: dict[int, int] = {}
 
     def places(self, value: str) -> list[Place]:
-        """Every place of a value."""
+        """Returns every position of a value."""
         self._read_on()
         return self._places.get(value, [])
 
@@ -43,18 +43,18 @@ class CommittedValues:
             self._read[group] = len(batches)
 
     def log(self, group: int) -> CommittedPartition:
-        """The committed log of a group."""
+        """Returns the committed log of a group."""
         return self._cluster.invariants.model(group).log
 
     def find(self, value: str, topic: str, partition: int, offset: int, wanted: int | None = None) -> int:
-        """The group in which a value is where a client was told that it is.
+        """Returns the group that has a value at the position reported to a client.
 
         Arguments:
-            wanted: the group that is meant, where two topics of the name have the value at the same place: a producer
-                sends what the deleted one has not acknowledged to the next one. By default the newest of them.
+            wanted: the preferred group, if two topics of the name have the value at the same position: a producer sends
+                records that the deleted one has not acknowledged to the next one. By default the newest of them.
 
         Raises:
-            Violation: it is nowhere there.
+            Violation: the value is at no such position.
         """
         found = [
             place.group
@@ -63,7 +63,8 @@ class CommittedValues:
         ]
         if found:
             return wanted if wanted in found else max(found)
-        # What a leader commits in the very step in which it learns that the topic is deleted, the models never see.
+        # Entries that a leader commits in the very step in which it applies the topic's deletion never reach the
+        # models.
         candidates = sorted(self._cluster.partition_names, key=lambda group: (group == wanted, group), reverse=True)
         for group in candidates:
             name, topic_id = self._cluster.partition_names[group]
@@ -77,7 +78,7 @@ class CommittedValues:
         )
 
     def check_durable(self, value: str, group: int, offset: int) -> None:
-        """An acknowledged record is on as many disks as its topic promises.
+        """Checks that an acknowledged record is on as many disks as its topic promises.
 
         Raises:
             Violation: it is on fewer.
@@ -90,14 +91,14 @@ class CommittedValues:
         holders = [node for node in self._cluster.node_ids if invariants.has_copy(node, group, identity)]
         copies = max(self._cluster.options.min_insync_replicas, invariants.model(group).data_quorum)
         if len(holders) < copies:
-            raise Violation(f"{value!r} is acknowledged and on nodes {holders}; {copies} copies are promised")
+            raise Violation(f"{value!r} is acknowledged, but only on nodes {holders}; {copies} copies are promised")
 
     def is_gone(self, topic_id: bytes) -> bool:
-        """Whether a topic has been deleted, as far as any node knows."""
+        """True if a topic has been deleted according to any node."""
         return topic_id in self._cluster.topics_gone
 
     def current_group(self, name: PartitionName) -> int | None:
-        """The group that is a partition of the topic that has its name now, by the newest metadata."""
+        """Returns the group of a partition of the topic that currently has its name, by the newest metadata."""
         for group in sorted(self._cluster.partition_names, reverse=True):
             found, topic_id = self._cluster.partition_names[group]
             if found == name:
@@ -105,11 +106,11 @@ class CommittedValues:
         return None
 
     def partition(self, group: int) -> tuple[PartitionName, bytes]:
-        """What partition a group is, or was, and the id of its topic."""
+        """Returns the partition that a group is, or was, and the id of its topic."""
         return self._cluster.partition_names[group]
 
     def group_of(self, topic_id: bytes, partition: int) -> int | None:
-        """The group that is a partition of the topic with an id."""
+        """Returns the group of a partition of the topic with an id."""
         return next(
             (
                 group
@@ -120,6 +121,6 @@ class CommittedValues:
         )
 
     def groups(self) -> Iterator[tuple[int, PartitionName, bytes]]:
-        """Every group that ever was a partition, with its name and its topic's id."""
+        """Yields every group that ever was a partition, with its name and its topic's id."""
         for group, (name, topic_id) in self._cluster.partition_names.items():
             yield group, name, topic_id

@@ -1,4 +1,4 @@
-"""Consumers of the SDK in virtual time that read whole topics, and the check of each record that they are given."""
+"""Consumers of the SDK in virtual time that read whole topics, and the check of each received record."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ POLL_MS = 300
 
 @dataclass(slots=True)
 class ConsumerHabits:
-    """How one consumer works.
+    """Workload of one consumer.
 
     Arguments:
         options: the SDK's, without addresses.
-        seeks, pauses, closes: how often, per poll.
+        seeks, pauses, closes: probabilities per poll.
     """
 
     options: dict[str, Any]
@@ -37,14 +37,14 @@ class ConsumerHabits:
 
 @dataclass(slots=True)
 class _Reading:
-    """Where a consumer is in a partition: in which topic's log, and what comes next."""
+    """The position of a consumer in a partition: the log of a topic, and the next offset."""
 
     group: int
     next_offset: int
 
 
 class ConsumerLoad:
-    """A process that reads until it is told to stop, through one consumer after the other."""
+    """A process that reads until it is stopped, with one consumer after the other."""
 
     def __init__(
         self,
@@ -66,9 +66,9 @@ class ConsumerLoad:
         self._settling = False
         self._instances = 0
         self._reading: dict[TopicPartition, _Reading] = {}
-        #: It has asked to be taken to the end of these, wherever that is.
+        #: Partitions for which it has requested a seek to the end.
         self._anywhere: set[TopicPartition] = set()
-        #: Or here, in whichever topic has the name by now.
+        #: Partitions with a seek to an offset, in any topic that has the name by then.
         self._sought: dict[TopicPartition, int] = {}
         self.host = self._begin()
 
@@ -79,23 +79,23 @@ class ConsumerLoad:
         return host
 
     def crash(self) -> None:
-        """SIGKILL."""
+        """Sends SIGKILL."""
         self.host.kill()
 
     def restart(self) -> None:
-        """A new process reads all from the beginning."""
+        """Starts a new process, which reads everything from the start."""
         self.host = self._begin()
 
     def settle(self) -> None:
-        """No more seeks and pauses: from now on it only reads."""
+        """Disables seeks and pauses: from now on it only reads."""
         self._settling = True
 
     def stop(self) -> None:
-        """Reads no more."""
+        """Stops reading."""
         self._stopping = True
 
     def missing(self, partitions: list[PartitionName]) -> str:
-        """What it has not read yet of what there is; empty when it is at the end of all."""
+        """Returns what it has not read yet; empty if it has reached all ends."""
         for name in partitions:
             group = self._values.current_group(name)
             if group is None or name.topic not in self.habits.topics:
@@ -105,7 +105,7 @@ class ConsumerLoad:
             if log.log_start >= log.next_offset or TopicPartition(*name) in self._anywhere:
                 continue
             if self._sought.get(TopicPartition(*name)) == log.next_offset:
-                continue  # It has gone to the end itself, perhaps of a topic of which it was never given anything.
+                continue  # It has sought the end itself, perhaps of a topic of which it never received a record.
             if reading is None or reading.group != group or reading.next_offset != log.next_offset:
                 return (
                     f"consumer {self.name} is at {reading} of {name}, which goes to {log.next_offset} (group {group})"
@@ -137,7 +137,7 @@ class ConsumerLoad:
             try:
                 polled = await consumer.poll(POLL_MS, max_records=self._rng.choice((1, 7, 500)))
                 for partition, records in polled.items():
-                    # Noted as the records were taken out; nothing has run since.
+                    # Set when the records were taken out; no other code has run since.
                     topic_id = consumer._core.assignment.states[partition].given_topic_id
                     for record in records:
                         self._check(partition, record, topic_id)
@@ -146,11 +146,11 @@ class ConsumerLoad:
                 elif consumer.paused():
                     consumer.resume(*sorted(consumer.paused()))
             except Violation as finding:
-                self.host.loop.fail(finding)  # Now, and not once it has closed, which commits.
+                self.host.loop.fail(finding)  # Immediately, and not once it has closed, which commits.
                 raise
             except QuorumlogError as error:
                 if not error.retriable and not self._settling:
-                    return  # Whatever it is, a new consumer may ask again.
+                    return  # For any error, a new consumer may try again.
                 await asyncio.sleep(0.05)
             if not self._settling and self._rng.random() < self.habits.closes:
                 return
@@ -184,11 +184,12 @@ class ConsumerLoad:
                 consumer.pause(partition)
 
     def _check(self, partition: TopicPartition, record: ConsumerRecord, topic_id: bytes | None) -> None:
-        """A record is what the log has there, and the one that comes next, or the first one that is left.
+        """Checks that a record equals the log's, and is the next one, or the first that is left.
 
         Arguments:
-            topic_id: of the topic that the SDK has fetched it from. It decides where two topics of the name hold the
-                same value at the same place: what the former one did not acknowledge is sent to the next one, too.
+            topic_id: id of the topic from which the SDK has fetched it. It decides if two topics of the name have the
+                same value
+                at the same position: records that the former one did not acknowledge are sent to the next one, too.
         """
         assert record.value is not None and topic_id is not None
         self.read += 1
@@ -197,22 +198,23 @@ class ConsumerLoad:
         group = self._values.find(record.value.decode(), *partition, record.offset, fetched_from)
         log = self._values.log(group)
         if reading is not None and group < reading.group and partition not in self._sought:
-            raise Violation(f"{self.name} is given {record.value!r} of a topic before the one that it had come to")
+            raise Violation(f"{self.name} received {record.value!r} of a topic older than the one that it had reached")
         expected: int | None = 0
         if reading is not None and reading.group == group:
             expected = reading.next_offset
         if partition in self._sought:
             sought = self._sought.pop(partition)
-            # It may have gone to that place of a topic that has the name since; one that came later begins anew.
+            # It may have sought this offset in a topic that has taken the name since; a topic created later starts from
+            # scratch.
             if record.offset == sought or reading is None or reading.group == group:
                 expected = sought
         if partition in self._anywhere:
             self._anywhere.discard(partition)
             expected = None
-        # What comes between was removed: by retention, by command, with the batch that it was in.
+        # Records in between were removed: by retention, by command, with the batch that contained them.
         if expected is not None and record.offset != expected and not expected < record.offset <= log.log_start:
             raise Violation(
-                f"{self.name} is given offset {record.offset} of {partition} (group {group}, from {log.log_start} on),"
-                f" where {expected} comes next"
+                f"{self.name} received offset {record.offset} of {partition} (group {group}, from {log.log_start} on),"
+                f" instead of {expected}"
             )
         self._reading[partition] = _Reading(group, record.offset + 1)

@@ -1,6 +1,6 @@
-"""Members of consumer groups in virtual time: the SDK's consumers that subscribe, work, commit, and come and go.
+"""Members of consumer groups in virtual time: the SDK's consumers that subscribe, process, commit, join and leave.
 
-What they are told and do is written down as the history that the group checkers judge.
+Their actions and results are recorded as the history that the group checkers judge.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ POLL_MS = 200
 
 
 def part_name(topic: str, partition: int, topic_id: bytes) -> str:
-    """A partition of one topic id: the next topic of that name has others."""
+    """Returns a name for a partition of one topic id: the next topic of that name has others."""
     return f"{topic}-{partition}@{topic_id.hex()[:8]}"
 
 
 @dataclass(slots=True)
 class GroupHabits:
-    """How the members of one group work.
+    """Workload of the members of one group.
 
     Arguments:
         options: the SDK's, without addresses and group.
-        topics, pattern: what they subscribe to; one of the two.
-        work_s: least and most time for the work on one poll.
-        commits: how often, per poll; of consumers that do not commit by themselves.
-        closes: how often a member leaves and joins again, per poll.
-        static: members have names that stay.
+        topics, pattern: subscription; one of the two.
+        work_s: minimum and maximum processing time of one poll.
+        commits: probability per poll; for consumers without automatic commits.
+        closes: probability per poll that a member leaves and joins again.
+        static: members have static names.
         asynchronous: commits are not waited for.
     """
 
@@ -60,7 +60,7 @@ class GroupHabits:
 
 @dataclass(slots=True)
 class _Held:
-    """A partition that a member has been given."""
+    """A partition that a member owns."""
 
     place: GroupPartition
     name: str
@@ -71,17 +71,17 @@ class _Held:
 
 @dataclass(slots=True)
 class _Life:
-    """One consumer of a member, from its making to its end."""
+    """One consumer of a member, from its creation to its end."""
 
     name: str
     held: dict[TopicPartition, _Held] = field(default_factory=dict)
     commits: int = 0
-    #: Those under way, by number: since when, and what is committed.
+    #: Commits under way, by number: their start, and offsets.
     committing: dict[int, tuple[int, dict[str, int]]] = field(default_factory=dict)
 
 
 class _ObservedCommits:
-    """Writes down the commits and look-ups of a consumer as the SDK makes them, whoever asked for them."""
+    """Records the commits and lookups of a consumer as the SDK makes them, whatever triggered them."""
 
     def __init__(self, load: MemberLoad, life: _Life, commits: Commits, names: Callable[[GroupPartition], str]) -> None:
         self._load = load
@@ -96,7 +96,7 @@ class _ObservedCommits:
         offsets: Mapping[GroupPartition, OffsetAndMetadata],
         committer: Callable[[Collection[GroupPartition]], Committer],
     ) -> None:
-        """Commits, and writes it down. What is cut off in the middle is known to nobody."""
+        """Commits, and records it. The outcome of an interrupted commit is unknown."""
         self._life.commits += 1
         number, began_us, outcome = self._life.commits, self._load.now_us, OperationOutcome.INFO
         self._life.committing[number] = (began_us, {self._names(place): o.offset for place, o in offsets.items()})
@@ -110,35 +110,35 @@ class _ObservedCommits:
             self._load.settle_commit(self._life, number, outcome)
 
     async def fetch(self, partitions: Collection[GroupPartition]) -> dict[GroupPartition, OffsetAndMetadata]:
-        """Looks up, and writes it down."""
+        """Looks up committed offsets, and records it."""
         began_us = self._load.now_us
         found = await self._fetch(partitions)
         for place in sorted(partitions):
             if self._load.is_gone(place):
-                continue  # With a topic, what was committed of it is deleted.
+                continue  # With a topic, its committed offsets are deleted.
             offset = found[place].offset if place in found else -1
             self._load.write(self._life, self._names(place), Act.READ_COMMITTED, began_us, offset=offset)
         return found
 
 
 class _Listener(ConsumerRebalanceListener):
-    """Tells the load what the group gives and takes."""
+    """Reports rebalances to the load."""
 
     def __init__(self, load: MemberLoad, life: _Life) -> None:
         self._load = load
         self._life = life
 
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> Awaitable[None] | None:
-        """They are its own."""
+        """Reports partitions that it owns from now on."""
         self._load.assigned(self._life, assigned)
         return None
 
     def on_partitions_revoked(self, revoked: set[TopicPartition]) -> Awaitable[None] | None:
-        """What is done is committed, then they go."""
+        """Commits processed records, then releases the partitions."""
         return self._load.revoked(self._life, revoked)
 
     def on_partitions_lost(self, lost: set[TopicPartition]) -> Awaitable[None] | None:
-        """They have gone."""
+        """Reports partitions that are lost."""
         self._load.end(self._life, lost, Ending.LOST)
         return None
 
@@ -147,7 +147,7 @@ class MemberLoad:
     """One member of a group, through all its processes.
 
     Arguments:
-        number: of the member in its group; a static one's name is made of it.
+        number: number of the member in its group; part of a static member's name.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class MemberLoad:
 
     @property
     def now_us(self) -> int:
-        """Of the simulation."""
+        """The simulation's time."""
         return self.host.scheduler.now
 
     def _begin(self) -> ClientHost:
@@ -186,7 +186,7 @@ class MemberLoad:
         return host
 
     def crash(self) -> None:
-        """SIGKILL. It had what it had until it was given records of it for the last time: it may have been cut off."""
+        """Sends SIGKILL. Its ownership counts until its last received records: it may have been removed since."""
         self.host.kill()
         if self._life is not None:
             self.end(self._life, list(self._life.held), Ending.LOST)
@@ -194,7 +194,7 @@ class MemberLoad:
                 self.settle_commit(self._life, number, OperationOutcome.INFO)
 
     def restart(self) -> None:
-        """A new process joins."""
+        """Starts a new process, which joins."""
         self.host = self._begin()
 
     def settle(self) -> None:
@@ -202,17 +202,17 @@ class MemberLoad:
         self._settling = True
 
     def stop(self) -> None:
-        """Leaves in good order."""
+        """Leaves the group."""
         self._stopping = True
 
     def settle_commit(self, life: _Life, number: int, outcome: OperationOutcome) -> None:
-        """A commit has ended, or its process has."""
+        """Records the end of a commit, or of its process."""
         began_us, offsets = life.committing.pop(number, (0, {}))
         for partition, offset in offsets.items():
             self.write(life, partition, Act.COMMIT, began_us, outcome=outcome, offset=offset, number=number)
 
     def close_history(self) -> None:
-        """The run is over: what it still has goes into the history."""
+        """Adds what it still owns to the history at the end of the run."""
         if self._life is not None:
             self.end(self._life, list(self._life.held), Ending.OPEN)
 
@@ -265,7 +265,7 @@ class MemberLoad:
                     else:
                         await consumer.commit()
             except Violation as finding:
-                self.host.loop.fail(finding)  # Now, and not once it has closed, which commits.
+                self.host.loop.fail(finding)  # Immediately, and not once it has closed, which commits.
                 raise
             except QuorumlogError as error:
                 if not error.retriable and not self._settling and self._rng.random() < 0.3:
@@ -274,7 +274,7 @@ class MemberLoad:
             if not self._settling and self._rng.random() < self.habits.closes:
                 return
 
-    # -- what it is told ------------------------------------------------------------------------------------------
+    # -- rebalances -----------------------------------------------------------------------------------------------
 
     def _part(self, consumer: AsyncConsumer, place: GroupPartition) -> str:
         group = consumer._core.group
@@ -285,54 +285,54 @@ class MemberLoad:
         return part_name(topic, place.partition, place.topic_id)
 
     def is_gone(self, place: GroupPartition) -> bool:
-        """Whether the topic has been deleted, as far as any node knows."""
+        """True if the topic has been deleted according to any node."""
         return self._values.is_gone(place.topic_id)
 
     def assigned(self, life: _Life, partitions: Collection[TopicPartition]) -> None:
-        """They are its own from now on."""
+        """Starts the ownership of partitions."""
         assert self._consumer is not None
         group = self._consumer._core.group
         assert group is not None
         for tp in sorted(partitions):
             if tp in life.held:
-                raise Violation(f"{life.name} is told that it is given {tp}, which it has")
+                raise Violation(f"{life.name} is assigned {tp}, which it owns already")
             place = group._active[tp]
             life.held[tp] = _Held(place, self._part(self._consumer, place), self.now_us, self.now_us)
 
     async def revoked(self, life: _Life, partitions: Collection[TopicPartition]) -> None:
-        """Commits what is done of them, as applications do, then lets go."""
+        """Commits processed records, like applications do, then releases the partitions."""
         assert self._consumer is not None and self._consumer._core.group is not None
         group = self._consumer._core.group
         losses = group._losses
         if not self.habits.options.get("enable_auto_commit", True) and self._rng.random() < self.habits.commits:
-            with suppress(QuorumlogError):  # The next owner does the work again.
+            with suppress(QuorumlogError):  # The next owner repeats the work.
                 await self._consumer.commit()
-        # A commit may take longer than the group waits: then the member was put out while it gave up.
+        # A commit may take longer than the group waits: then the member was removed while it revoked.
         self.end(life, partitions, Ending.REVOKED if group._losses == losses else Ending.LOST)
 
     def end(self, life: _Life, partitions: Collection[TopicPartition], ending: Ending) -> None:
-        """It works on them no more."""
+        """Ends the ownership of partitions."""
         for tp in sorted(partitions):
             held = life.held.pop(tp, None)
             if held is None:
-                raise Violation(f"{life.name} is told that it has no more {tp}, which it had not")
-            # What is lost was others' before it heard of it; until it was given records, it had it for certain.
+                raise Violation(f"{life.name} is told to release {tp}, which it does not own")
+            # A lost partition had another owner before the notification; until its last records it certainly owned it.
             until_us = self.now_us if ending in (Ending.REVOKED, Ending.OPEN) else held.given_us
             self._write(life, held.name, Act.OWN, held.since_us, until_us, ending=ending)
 
     def _given(self, life: _Life, tp: TopicPartition, value: str, offset: int) -> None:
         held = life.held.get(tp)
         if held is None:
-            raise Violation(f"{life.name} is given offset {offset} of {tp}, which it does not have")
+            raise Violation(f"{life.name} received offset {offset} of {tp}, which it does not own")
         wanted = self._values.group_of(held.place.topic_id, tp.partition)
         group = self._values.find(value, *tp, offset, wanted)
         name, topic_id = self._values.partition(group)
         if topic_id != held.place.topic_id:
-            raise Violation(f"{life.name} is given a record of another topic {name} than the one that it was given")
+            raise Violation(f"{life.name} received a record of another topic {name} than the assigned one")
         log = self._values.log(group)
         expected = held.next_offset
         if expected is not None and offset != expected and not expected < offset <= log.log_start:
-            raise Violation(f"{life.name} is given offset {offset} of {held.name}, where {expected} comes next")
+            raise Violation(f"{life.name} received offset {offset} of {held.name} instead of {expected}")
         if expected is not None and offset > expected:
             self.write(life, held.name, Act.PASS, self.now_us, offset=expected, end=offset)
         held.next_offset = offset + 1
@@ -352,7 +352,7 @@ class MemberLoad:
         end: int = -1,
         number: int = 0,
     ) -> None:
-        """Writes down what has ended now."""
+        """Records an operation that ends now."""
         self._write(life, partition, act, began_us, self.now_us, outcome, offset, end, Ending.OPEN, number)
 
     def _write(

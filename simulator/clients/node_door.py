@@ -1,4 +1,4 @@
-"""A node's shipped gRPC services on virtual time: what stands between clients' bytes and ``Node.step``."""
+"""A node's shipped gRPC services in virtual time: the layer between clients' bytes and ``Node.step``."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ _END_OF_STREAM: Any = grpc.aio.EOF  # type: ignore[attr-defined]
 
 
 class Caller(Protocol):
-    """The client's end of a call, as the node's end sees it. What is told travels over their connection."""
+    """The client's end of a call, as the node's end sees it. Its messages travel over their connection."""
 
     def message(self, data: bytes) -> None:
-        """The node has written an answer."""
+        """Handles an answer that the node has written."""
 
     def ended(self, code: grpc.StatusCode, details: str, trailing: tuple[tuple[str, str | bytes], ...]) -> None:
-        """The node has ended the call."""
+        """Handles the end of the call at the node."""
 
 
 @dataclass(slots=True, frozen=True)
 class _CallDetails:
-    """What a generic handler asks for to find a method."""
+    """The attributes by which a generic handler finds a method."""
 
     method: str
     invocation_metadata: tuple[tuple[str, str], ...] = ()
 
 
 class _CallAborted(Exception):
-    """A service has ended a call with a status, which it has told."""
+    """Raised when a service has ended a call with a status, which was sent."""
 
 
 class ServedCall:
-    """The node's end of one call: what a service sees of it as its context.
+    """The node's end of one call: the context of a service.
 
     Arguments:
         deadline_s: by the node's clock; None without one.
-        user_agent, peer: what the service is told of the client.
+        user_agent, peer: the client's description for the service.
     """
 
     def __init__(self, loop: VirtualLoop, caller: Caller, deadline_s: float | None, user_agent: str, peer: str) -> None:
@@ -72,20 +72,20 @@ class ServedCall:
         self._over = False
         self.task: asyncio.Task[None] | None = None
 
-    # -- what the connection brings -------------------------------------------------------------------------------
+    # -- events of the connection ----------------------------------------------------------------------------------
 
     def receive(self, data: bytes) -> None:
-        """A message of the client has arrived."""
+        """Handles a message of the client."""
         self._received.append(data)
         self._wake()
 
     def half_close(self) -> None:
-        """The client writes no more."""
+        """Handles the end of the client's messages."""
         self._half_closed = True
         self._wake()
 
     def client_gone(self) -> None:
-        """The client has cancelled the call, or its connection is lost."""
+        """Handles a cancellation by the client, or the loss of its connection."""
         self._over = True
         if self.task is not None:
             self.task.cancel()
@@ -115,10 +115,10 @@ class ServedCall:
             self._over = True
             self._caller.ended(code, details, trailing)
 
-    # -- what services call ---------------------------------------------------------------------------------------
+    # -- interface for services -----------------------------------------------------------------------------------
 
     async def read(self) -> bytes:
-        """The next message, or the end of the stream."""
+        """Returns the next message, or the end of the stream."""
         while not self._received and not self._half_closed:
             self._reader = self._loop.create_future()
             await self._reader
@@ -137,19 +137,19 @@ class ServedCall:
         raise _CallAborted
 
     def time_remaining(self) -> float | None:
-        """Seconds until the client gives the call up."""
+        """Returns the seconds until the client's deadline."""
         return None if self._deadline_s is None else max(0.0, self._deadline_s - self._loop.time())
 
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
-        """What the client has sent before its message."""
+        """Returns the metadata of the client."""
         return (("user-agent", f"{self._user_agent} grpc-python/1"),)
 
     def auth_context(self) -> dict[str, list[bytes]]:
-        """What the connection proves of the client: nothing."""
+        """Returns the proven identity of the client: none."""
         return {}
 
     def peer(self) -> str:
-        """Where the client is."""
+        """Returns the address of the client."""
         return self._peer
 
 
@@ -157,9 +157,9 @@ class NodeDoor:
     """The services of one life of a node's process.
 
     Arguments:
-        process: whose node answers.
-        rng: draws when the loop's turns happen.
-        cluster: is told what members say, and what somebody asks to delete.
+        process: the node's process.
+        rng: determines the times of the loop's turns.
+        cluster: notified of members' requests, and of requested deletions.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class NodeDoor:
         )
 
     def _emit(self, event: Event) -> None:
-        """Events of services are numbered apart from those of clients that speak to the node without services."""
+        """Numbers the events of services apart from those of clients that bypass them."""
         match event:
             case ClientRequest():
                 self._watch(event)
@@ -199,7 +199,7 @@ class NodeDoor:
         self._process.deliver(event)
 
     def _watch(self, event: ClientRequest) -> None:
-        """Notes what a member says, and puts on each commit whose it is: the models judge by both."""
+        """Records members' heartbeats, and marks each commit with its member: the models judge by both."""
         message = event.message
         if isinstance(message, groups_pb2.GroupHeartbeatRequest):
             self._members.sent(message)
@@ -221,22 +221,22 @@ class NodeDoor:
             self._members.answered(request, arrived_us)
 
     def reply(self, reply: Reply) -> None:
-        """The node has answered a request that came through here."""
+        """Delivers the node's answer to a request of these services."""
         self._member_answered(reply)
         self._requests.deliver(replace(reply, request_id=reply.request_id - DOOR_NUMBERS))
 
     def pause_stream(self, pause: StreamPause) -> None:
-        """The node has a client of a stream wait, or no longer."""
+        """Pauses or resumes reading of a client's stream."""
         self._requests.pause_stream(replace(pause, stream=pause.stream - DOOR_NUMBERS))
 
     def open_call(
         self, method: str, caller: Caller, first: bytes | None, time_left_s: float | None, user_agent: str, peer: str
     ) -> ServedCall:
-        """A call has arrived.
+        """Handles the arrival of a call.
 
         Arguments:
             first: the message of a unary call; None for a stream.
-            time_left_s: what the client said that it waits.
+            time_left_s: the client's timeout.
         """
         self._scheduler.trace(f"{self._process.node_id} is called: {method} {len(first or b'')}")
         deadline_s = None if time_left_s is None else self.loop.time() + time_left_s
@@ -249,29 +249,30 @@ class NodeDoor:
     def _handler(self, method: str) -> Any:
         details = _CallDetails(method)
         for service in self._handlers:
-            found = service.service(details)  # type: ignore[arg-type]  # it asks for the method alone
+            # It reads the method alone.
+            found = service.service(details)  # type: ignore[arg-type]
             if found is not None:
                 return found
         raise Violation(f"no service has {method}")
 
     def stop(self) -> None:
-        """The node ends in good order: whoever waits is told so."""
+        """Notifies waiting clients of the node's shutdown."""
         self._requests.close()
 
     def when_closed(self, told: Callable[[bool], None]) -> None:
-        """Has ``told`` called when the process is gone, with whether its machine is gone with it."""
+        """Registers a callback for the end of the process, called with True if its machine is lost too."""
         self._listeners.append(told)
 
     def pause(self) -> None:
-        """The process stands still."""
+        """Pauses the process."""
         self.loop.paused = True
 
     def resume(self) -> None:
-        """It goes on."""
+        """Resumes the process."""
         self.loop.resume()
 
     def close(self, silent: bool) -> None:
-        """The process is gone."""
+        """Ends the process."""
         self.loop.close()
         for told in self._listeners:
             told(silent)

@@ -1,4 +1,4 @@
-"""Producers of the SDK in virtual time, and the check of each word that they tell their callers."""
+"""Producers of the SDK in virtual time, and the check of every outcome that they report."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from quorumlog.simulator.models.committed_partition import Violation
 
 @dataclass(slots=True)
 class ProducerHabits:
-    """How one producer works.
+    """Workload of one producer.
 
     Arguments:
         options: the SDK's, without addresses.
-        topics: where it sends.
-        interval_s: least and most pause between records.
-        burst: records sent without a pause, at most.
-        keys: how many; 0 for records without keys.
-        closes: how often it is closed and made anew, per record.
+        topics: topics that it sends to.
+        interval_s: minimum and maximum pause between records.
+        burst: maximum number of records sent without a pause.
+        keys: number of keys; 0 for records without keys.
+        closes: probability per record that it is closed and opened again.
         named: its name, if it claims one.
     """
 
@@ -41,13 +41,13 @@ class ProducerHabits:
 
     @property
     def once(self) -> bool:
-        """Whether each record is promised once, in order, and safe."""
+        """True if each record is promised exactly once, in order, and durable."""
         return bool(self.options.get("acks", "all") == "all")
 
 
 @dataclass(slots=True)
 class Sent:
-    """A record that was given to a producer, and what its caller was told. ``outcome``: ok, definite, or indefinite."""
+    """A record that was passed to a producer, and its reported outcome. ``outcome``: ok, definite, or indefinite."""
 
     value: str
     instance: int
@@ -58,10 +58,10 @@ class Sent:
 
 
 class ProducerLoad:
-    """A process that sends unique values until it is told to stop, through one producer after the other.
+    """A process that sends unique values until it is stopped, with one producer after the other.
 
     Arguments:
-        make_host: a new process for it, under its name.
+        make_host: returns a new process with a name.
     """
 
     def __init__(
@@ -93,23 +93,23 @@ class ProducerLoad:
         return host
 
     def crash(self) -> None:
-        """SIGKILL; nobody is told of what is under way."""
+        """Sends SIGKILL; the outcome of records in flight stays unknown."""
         self.host.kill()
         for sent in self.sent:
             if not sent.outcome:
                 sent.outcome = "indefinite"
 
     def restart(self) -> None:
-        """A new process goes on."""
+        """Starts a new process."""
         self.host = self._begin()
 
     def stop(self) -> None:
-        """No more than one last record for each topic, which has to be acknowledged."""
+        """Sends only one last record for each topic, which must be acknowledged."""
         self._stopping = True
 
     @property
     def missing(self) -> str:
-        """What has not come to its end; empty when all has."""
+        """Returns the records without an outcome; empty if all have one."""
         if not self._done:
             waiting = [sent.value for sent in self.sent if not sent.outcome][:5]
             refused = [f"{sent.value}: {sent.error}" for sent in self.sent[-2:]]
@@ -141,7 +141,7 @@ class ProducerLoad:
                 for _ in range(self._rng.randint(1, self.habits.burst)):
                     sent = await self._send(producer, instance, self._rng.choice(self.habits.topics))
                     if sent.outcome == "definite" and self.habits.named:
-                        return  # Another instance has claimed the name, or it was deleted.
+                        return  # Another instance has claimed the name, or the name was deleted.
                 if self._rng.random() < 0.1:
                     await self._flush(producer)
                 if self._rng.random() < self.habits.closes:
@@ -165,7 +165,7 @@ class ProducerLoad:
         try:
             handle = await producer.send(topic, sent.value.encode(), key=key)
         except QuorumlogError as error:
-            # What was not taken is not sent: whatever the error says of itself, the value may not turn up.
+            # A record that was not accepted is not sent: whatever the error claims, the value must not appear.
             sent.outcome, sent.error = "definite", repr(error)
             return sent
         handle.add_done_callback(partial(self._settled, sent, self.host))
@@ -177,7 +177,7 @@ class ProducerLoad:
         try:
             self._check_outcome(sent, handle)
         except Violation as broken:
-            host.loop.fail(broken)  # A client's callbacks are guarded: it would only be logged.
+            host.loop.fail(broken)  # A client's callbacks are guarded: an exception would only be logged.
 
     def _check_outcome(self, sent: Sent, handle: RecordFuture) -> None:
         if sent.outcome:
@@ -193,10 +193,12 @@ class ProducerLoad:
             group = self._values.find(sent.value, sent.topic, told.partition, told.offset)
             self._values.check_durable(sent.value, group, told.offset)
         elif self.habits.once and not self._values.places(sent.value):
-            raise Violation(f"{sent.value} is acknowledged without an offset, and is nowhere")
+            raise Violation(f"{sent.value} is acknowledged without an offset, but stored nowhere")
 
     async def _until_acknowledged(self, host: ClientHost, topic: str) -> None:
-        """A healed cluster takes a record, however often a new producer has to try."""
+        """Sends a record until it is acknowledged: a healed cluster accepts it, however often a new producer has to
+        try.
+        """
         while True:
             producer = self._open(host)
             try:
@@ -212,7 +214,8 @@ class ProducerLoad:
     # -- the verdict ----------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """What was told of each record is so; each is in a log once, and the records of a partition in their order.
+        """Checks the reported outcome of each record, that each is in a log once, and that the records of a partition
+        are in order.
 
         Raises:
             Violation: a promise was broken.
@@ -220,11 +223,11 @@ class ProducerLoad:
         for sent in self.sent:
             places = self._values.places(sent.value)
             if sent.outcome == "definite" and places:
-                raise Violation(f"{sent.value} failed definitely ({sent.error}), and is at {places}")
+                raise Violation(f"{sent.value} failed definitely ({sent.error}), but is at {places}")
             if not self.habits.once:
                 continue
             if sent.outcome == "ok" and not places:
-                raise Violation(f"{sent.value} is acknowledged, and is nowhere")
+                raise Violation(f"{sent.value} is acknowledged, but stored nowhere")
             groups = [place.group for place in places]
             if len(set(groups)) != len(groups):
                 raise Violation(f"{sent.value} is in one log more than once: {places}")
@@ -240,9 +243,9 @@ class ProducerLoad:
                     sent = by_value.get(value)
                     if sent is None:
                         continue
-                    # One instance after the other, each in the order of its sending, also over what has failed.
+                    # One instance after the other, each in the order of its sends, even across failed ones.
                     key = (group, 0 if self.habits.named else sent.instance)
                     number, before = newest.get(key, (-1, ""))
                     if sent.number <= number:
-                        raise Violation(f"{name} has {value} behind {before}, which was sent later")
+                        raise Violation(f"{name} has {value} after {before}, which was sent later")
                     newest[key] = (sent.number, value)

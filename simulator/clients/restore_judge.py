@@ -1,4 +1,4 @@
-"""What a fresh cluster must have once a backup is restored into it, by the committed logs of both clusters."""
+"""Required contents of a fresh cluster after the restoration of a backup, by the committed logs of both clusters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quorumlog.wire.topic_names import is_internal
 
 
 def told_by(entry: bytes) -> tuple[BatchHeader, bytes]:
-    """What of a stored batch is its records' own: all but its place in one Raft log."""
+    """Returns the parts of a stored batch that belong to its records: everything but its position in a Raft log."""
     return parse_header(entry), bytes(payload_of(entry))
 
 
@@ -25,10 +25,10 @@ class RestoreJudge:
         self._values = values
 
     def judge(self) -> None:
-        """Judges what is there once the restore has come to its end, and before anybody writes.
+        """Judges the restored cluster after the restoration has ended, before any client writes.
 
         Raises:
-            Violation: it is not what was backed up.
+            Violation: it differs from the backup.
         """
         self._check_topics()
         for partition in self._taken.partitions:
@@ -36,10 +36,10 @@ class RestoreJudge:
         self._check_groups()
 
     def log(self, partition: BackedUpPartition) -> CommittedPartition:
-        """The committed log of a restored partition.
+        """Returns the committed log of a restored partition.
 
         Raises:
-            Violation: there is no such partition.
+            Violation: the partition does not exist.
         """
         group = self._values.group_of(partition.topic_id, partition.backup.number)
         if group is None:

@@ -1,4 +1,4 @@
-"""A process that restores a backup in virtual time: the SDK's, while the fresh cluster is hurt."""
+"""A process that restores a backup in virtual time with the SDK, while the fresh cluster has faults."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from quorumlog.simulator.clients.backup_place import BackupPlace
 from quorumlog.simulator.clients.client_host import ClientHost
 from quorumlog.simulator.models.committed_partition import Violation
 
-#: How long after an attempt the next one begins.
+#: Pause between two attempts (s).
 PAUSE_S = (0.01, 0.3)
-#: Once all is healed, one question gets as long as users give it.
+#: Timeout of a request once all faults have ended, as long as users' (s).
 _PATIENT_S = 60.0
-#: Some nodes are down, and a topic wants more of them: a user would start those first.
+#: Text of the error if some nodes are down and a topic needs more of them: a user would start those first.
 _TRY_AGAIN = "start more"
 
 
 class RestoreLoad:
-    """A process that restores until it has come to the end, as often as its owner would give the command again.
+    """A process that restores until it has succeeded, as often as its user would repeat the command.
 
     Arguments:
-        times: after how many whole restores it has enough; what comes after the first changes nothing.
+        times: number of complete restorations after which it stops; those after the first change nothing.
 
     Attributes:
-        done, failures: how many attempts came to either end.
+        done, failures: numbers of successful and failed attempts.
     """
 
     def __init__(
@@ -61,21 +61,21 @@ class RestoreLoad:
         return host
 
     def crash(self) -> None:
-        """SIGKILL. What the cluster has of the backup stays."""
+        """Sends SIGKILL. The restored part is kept."""
         self.host.kill()
 
     def restart(self) -> None:
-        """The same command again."""
+        """Runs the same command again."""
         self.host = self._begin()
 
     def settle(self) -> None:
-        """All is healed, so that the next restore has to succeed."""
+        """All faults have ended, so that the next restoration must succeed."""
         self._settling = True
         self._place.failing = 0.0
 
     @property
     def missing(self) -> str:
-        """Why it has not come to the end; empty when it has."""
+        """The reason why it has not succeeded; empty if it has."""
         return "" if self.done >= self._times else f"the restore has not come to its end: {self._failure}"
 
     async def _work(self, host: ClientHost) -> None:

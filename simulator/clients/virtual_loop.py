@@ -1,4 +1,4 @@
-"""An asyncio event loop whose time is the simulation's: the shipped coroutines run on it unchanged.
+"""An asyncio event loop in the simulation's time: the shipped coroutines run on it unchanged.
 
 It has no selector, no threads and no signals. Everything that is ready is run in turns, like asyncio's own, and each
 turn is one event of the simulation's scheduler. So two runs of one seed run the same callbacks in the same order.
@@ -20,11 +20,11 @@ from quorumlog.simulator.world.scheduler import Scheduler, Timer
 
 Result = TypeVar("Result")
 
-#: How long after something has become ready the loop runs, in µs: other work of the machine comes between.
+#: Delay of a turn after something has become ready (µs): other work of the machine comes in between.
 TURN_US = (5, 60)
 
 
-#: It lacks nearly all of the interface, on purpose: what a client should not use is refused by the base.
+#: It lacks nearly all of the interface, on purpose: the base class refuses what a client should not use.
 _EventLoop: Any = asyncio.AbstractEventLoop
 
 
@@ -32,12 +32,12 @@ class VirtualLoop(_EventLoop):  # type: ignore[misc]
     """The event loop of one simulated process.
 
     Arguments:
-        rng: draws when turns happen.
-        name: of the process, for messages.
-        rate_ppm: how much faster than the simulation's the process's monotonic clock goes, in millionths.
+        rng: determines the times of turns.
+        name: name of the process, for messages.
+        rate_ppm: deviation of the process's monotonic clock from the simulation's, in millionths.
 
     Attributes:
-        paused: nothing runs, as after SIGSTOP; what becomes ready waits.
+        paused: nothing runs, as after SIGSTOP; ready callbacks wait.
     """
 
     def __init__(self, scheduler: Scheduler, rng: random.Random, name: str, rate_ppm: int = 0) -> None:
@@ -51,14 +51,14 @@ class VirtualLoop(_EventLoop):  # type: ignore[misc]
         self._timers: dict[asyncio.TimerHandle, Timer] = {}
         self._turn: Timer | None = None
         self._closed = False
-        #: Tasks of which only the loop may know: what nobody refers to would be collected at some moment.
+        #: Tasks that only the loop may reference: unreferenced ones would be collected at an arbitrary time.
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self.paused = False
 
     # -- time -----------------------------------------------------------------------------------------------------
 
     def time(self) -> float:
-        """Seconds of the process's monotonic clock."""
+        """Returns the seconds of the process's monotonic clock."""
         return (self._offset_us + self._scheduler.now * self._rate / 1_000_000) / 1e6
 
     def call_at(
@@ -68,7 +68,7 @@ class VirtualLoop(_EventLoop):  # type: ignore[misc]
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         if self._closed:
             return handle
-        # Rounded up: a timer that fired before its time would be set again at once, at the same moment.
+        # Rounded up: a timer that fired too early would be set again at once, for the same instant.
         at_us = -int((self._offset_us - when * 1e6) * 1_000_000 // self._rate)
         self._timers[handle] = self._scheduler.at(at_us + 1, lambda: self._due(handle))
         handle._scheduled = True  # type: ignore[attr-defined]  # so that a cancellation tells the loop
@@ -103,7 +103,7 @@ class VirtualLoop(_EventLoop):  # type: ignore[misc]
     def call_soon_threadsafe(
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """The same: there is one thread."""
+        """Runs ``callback`` in the next turn: there is only one thread."""
         return self.call_soon(callback, *args, context=context)
 
     def _turn_soon(self) -> None:
@@ -132,13 +132,13 @@ class VirtualLoop(_EventLoop):  # type: ignore[misc]
             self._turn_soon()
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Resumes the process, as after SIGCONT."""
         self.paused = False
         if self._ready:
             self._turn_soon()
 
     def close(self) -> None:
-        """The process is gone: nothing of it runs any more, not even what a coroutine does when it is cancelled."""
+        """Ends the process: nothing of it runs any longer, not even the cleanup of cancelled coroutines."""
         self._closed = True
         self._ready.clear()
         for timer in self._timers.values():
@@ -148,8 +148,9 @@ class VirtualLoop(_EventLoop):  # type: ignore[misc]
             self._turn.cancel()
 
     def dispose(self) -> None:
-        """Ends the coroutines of a process that is gone. Left to the collector, they would say at some moment, and
-        aloud, that they were never finished. What they do at their end reaches nobody."""
+        """Closes the coroutines of a process that has ended. Left to the garbage collector, they would warn at an
+        arbitrary time that they were never finished. Their cleanup has no effect.
+        """
         assert self._closed
         for task in list(self._tasks):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
@@ -157,41 +158,41 @@ class VirtualLoop(_EventLoop):  # type: ignore[misc]
                 task.get_coro().close()
         self._tasks.clear()
 
-    # -- what asyncio asks for ------------------------------------------------------------------------------------
+    # -- interface for asyncio ------------------------------------------------------------------------------------
 
     def create_future(self) -> asyncio.Future[Any]:
-        """A future of this loop."""
+        """Returns a future of this loop."""
         return asyncio.Future(loop=self)
 
     def create_task(
         self, coro: Coroutine[Any, Any, Result], *, name: str | None = None, context: Context | None = None
     ) -> asyncio.Task[Result]:
-        """Begins a coroutine in the next turn."""
+        """Starts a coroutine in the next turn."""
         task = asyncio.Task(coro, loop=self, name=name, context=context)
         self._tasks[task] = None
         task.add_done_callback(lambda ended: self._tasks.pop(ended, None))
         return task
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """What nobody has caught, and asyncio would log, is a finding."""
+        """Reports an uncaught exception, which asyncio would log, as a finding."""
         error = context.get("exception")
         why = "".join(traceback.format_exception(error)[-3:]) if error is not None else ""
         self.fail(Violation(f"{self._name}: {context.get('message')}: {error!r} {why}"))
 
     def fail(self, finding: Violation) -> None:
-        """Ends the simulation with a finding, once the callback that runs now has returned."""
+        """Ends the simulation with a finding, once the current callback has returned."""
         if not self._closed and self._broken is None:
             self._broken = finding
             self._turn_soon()
 
     def get_debug(self) -> bool:
-        """No."""
+        """Returns False."""
         return False
 
     def is_running(self) -> bool:
-        """Whether the process lives."""
+        """True if the process is alive."""
         return not self._closed
 
     def is_closed(self) -> bool:
-        """Whether the process is gone."""
+        """True if the process has ended."""
         return self._closed

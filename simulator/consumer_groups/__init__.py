@@ -1,11 +1,11 @@
-"""Consumer groups in virtual time: members by the SDK's protocol and by Kafka's, in the simulated world.
+"""Consumer groups in virtual time: members with the SDK's protocol and Kafka's, in the simulated world.
 
 May import: `checkers`, `models`, `simulator`.
 
-- ``groups``: one consumer group, whose members come, go, die and stand still.
+- ``groups``: one consumer group, whose members join, leave, crash and stall.
 - ``classic_groups``: one classic group, likewise; ``classic_members``: one of its members.
-- ``group_members``: one member; ``kafka_membership``: what makes it one of Kafka's clients; ``partition_work``: its
-  work on one partition.
-- ``member_link``: how a member reaches nodes, and finds its coordinator.
-- ``group_probe``: asks, linearizably, how a group stands.
+- ``group_members``: one member; ``kafka_membership``: the membership of a Kafka client; ``partition_work``: its work on
+  one partition.
+- ``member_link``: a member's connections to nodes, and its search for the coordinator.
+- ``group_probe``: describes a group, linearizably.
 """

@@ -1,4 +1,4 @@
-"""A classic group in virtual time: members come, go, die and stand still, until all is healed."""
+"""A classic group in virtual time: members join, leave, crash and stall, until all faults end."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from quorumlog.simulator.models.classic_model import ModelClassic
 from quorumlog.simulator.world.cluster import SimCluster
 from quorumlog.simulator.world.scheduler import Scheduler
 
-#: How long processes stand still or are cut off, in parts of a session.
+#: Duration of pauses and isolations, in parts of a session.
 SILENCE = (0.1, 1.6)
 RESTART_US = (5_000, 900_000)
-#: Until the topic is looked for again.
+#: Delay before the topic is looked up again.
 SOON_US = 50_000
 KINDS = {"join": 3, "leave": 2, "crash": 2, "pause": 2, "cut": 1}
 
 
 @dataclass(slots=True)
 class ClassicPlan:
-    """What a seed decides of one group. Times in µs.
+    """The seed's decisions for one group. Times in µs.
 
     Arguments:
-        topic: whose partitions its members share.
-        members: at the beginning; ``most_members``: at any time.
-        static: members have names, under which they come back.
-        events_us: least and most time between two things that happen to a member; (0, 0): nothing does.
+        topic: topic whose partitions its members share.
+        members: initial number; ``most_members``: maximum number.
+        static: members have static names, under which they return.
+        events_us: minimum and maximum time between two events of members; (0, 0): there are none.
     """
 
     name: str
@@ -42,8 +42,8 @@ class SimClassicGroup:
     """The members of one group.
 
     Attributes:
-        happened: how often each kind of thing has.
-        history: what members were told; None until there is a topic.
+        happened: number of events of each kind.
+        history: assignments reported to members; None until the topic exists.
     """
 
     def __init__(self, plan: ClassicPlan, cluster: SimCluster, scheduler: Scheduler) -> None:
@@ -75,12 +75,12 @@ class SimClassicGroup:
         return next((topic for topic in found if topic is not None), None)
 
     def model(self) -> ModelClassic | None:
-        """What the log has of the group."""
+        """Returns the group's state in the log."""
         group = self._cluster.invariants.coordinators.group(self.plan.name)
         return group.classic if group is not None else None
 
     def heal(self) -> None:
-        """Nothing more happens: all who live go on."""
+        """Ends all events: living members continue."""
         self._healed = True
         if not self.members and self.history is not None:
             self.join()
@@ -88,13 +88,14 @@ class SimClassicGroup:
             member.heal()
 
     def leave(self) -> None:
-        """All members leave."""
+        """Makes all members leave."""
         for name in list(self.members):
             self.members.pop(name).leave()
 
     def missing(self) -> str:
-        """What is not as it must be once all is healed; empty when all who live are members of one generation, and all
-        partitions have an owner."""
+        """Returns a deviation from the required final state; empty if all living members are in one generation, and all
+        partitions have an owner.
+        """
         members, model, name = list(self.members.values()), self.model(), self.plan.name
         if model is None or self.history is None:
             return f"no coordinator knows group {name}"
@@ -109,10 +110,10 @@ class SimClassicGroup:
             return f"the members of group {name} have {shared} of {self.history.partitions} partitions"
         return ""
 
-    # -- what happens -----------------------------------------------------------------------------------------------
+    # -- events -----------------------------------------------------------------------------------------------------
 
     def join(self, instance_id: str = "") -> SimClassicMember:
-        """A process begins."""
+        """Starts a process."""
         assert self.history is not None
         self._processes += 1
         name = f"{self.plan.name}.{self._processes}"
@@ -132,7 +133,7 @@ class SimClassicGroup:
         self._scheduler.after(self._rng.randint(*self.plan.events_us), self._tick)
 
     def happen(self, kind: str) -> bool:
-        """Something happens to a member. Returns whether it did."""
+        """Triggers an event of a member; returns True if it was possible."""
         if kind == "join":
             if len(self.members) >= self.plan.most_members:
                 return False

@@ -1,7 +1,7 @@
-"""Members of a classic group in virtual time: Kafka's client protocol over requests to the shipped node.
+"""Members of a classic group in virtual time: Kafka's client protocol as requests to the shipped node.
 
-The member that leads shares partitions out, one after the other. Each has a heartbeat now and then, commits what it
-has, and joins again when it is told to. What nodes answer is judged as they answer it: against what the log has.
+The leading member assigns partitions in turn. Each member sends heartbeats, commits offsets, and joins again when asked
+to. The nodes' answers are judged when they are given, against the state in the log.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 PROTOCOLS = ("range", "sticky")
 PATIENCE_US = 600_000
-#: After a failure, and before a member joins again.
+#: Delay after a failure, and before a member joins again.
 PAUSE_US = (5_000, 60_000)
 _MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-#: After these a member is none any more.
+#: After these errors it is no longer a member.
 _GONE = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
 
 
 @dataclass(slots=True, frozen=True)
 class ClassicHabits:
-    """How members behave. Times in ms, but for heartbeats and commits, which are in µs.
+    """Behaviour of members. Times in ms, except heartbeats and commits, which are in µs.
 
     Arguments:
-        lose: how often an answer is lost.
+        lose: probability that an answer is lost.
     """
 
     session_timeout_ms: int = 3_000
@@ -48,15 +48,15 @@ class ClassicHabits:
 
 @dataclass(slots=True)
 class ClassicHistory:
-    """What members of one group were told.
+    """Assignments reported to the members of one group.
 
     Arguments:
         group_id: the group.
-        topic_id, partitions: what they share.
-        model: what the log has of the group by now; None while it has nothing.
-        told: by generation: who heard which part.
-        said: by generation: the parts that its leader has shared out, as it asked for that.
-        answers: how many of each kind succeeded.
+        topic_id, partitions: the shared topic.
+        model: returns the group's current state in the log; None while there is none.
+        told: by generation: the partitions reported to each member.
+        said: by generation: the assignment sent by its leader.
+        answers: number of successes of each kind.
     """
 
     group_id: str
@@ -68,7 +68,7 @@ class ClassicHistory:
     answers: dict[str, int] = field(default_factory=dict)
 
     def holds(self, member_id: str, generation: int) -> bool:
-        """Whether the log has a member in a generation."""
+        """True if the log has a member in a generation."""
         model = self.model()
         return model is not None and model.generation == generation and member_id in model.members
 
@@ -76,11 +76,11 @@ class ClassicHistory:
         """Judges a success at the time at which the leading node answers it.
 
         Arguments:
-            held: the log had the member in that generation when the request was sent. It may have left since, by what
-                was decided together with the request, and after it.
+            held: the log had the member in that generation when the request was sent. It may have been removed since,
+                by a decision made together with the request, after it.
 
         Raises:
-            Violation: it is of an older generation, of somebody who is no member, or another part than the log's.
+            Violation: it is of an older generation, of a non-member, or of another assignment than the log's.
         """
         self.answers[what] = self.answers.get(what, 0) + 1
         model = self.model()
@@ -88,24 +88,25 @@ class ClassicHistory:
             raise Violation(f"{what} of {member_id} in generation {generation} succeeds; the log has {model}")
         told = self._part(model, member_id, generation)
         if part is not None and told != part:
-            raise Violation(f"{member_id} is told {part!r} in generation {generation}; the log has {told!r}")
+            raise Violation(f"{member_id} gets {part!r} in generation {generation}; the log has {told!r}")
 
     def leader_says(self, generation: int, parts: dict[str, bytes]) -> None:
-        """A leader shares out. It may say so again."""
+        """Records the leader's assignment, which may be sent repeatedly."""
         self.said[generation] = parts
 
     def _part(self, model: ModelClassic | None, member_id: str, generation: int) -> bytes:
-        """What a member is to have: as the log says. A coordinator decides together what came together: a member that
-        is none any more by the same entry, or in the next generation, is told what its leader has said."""
+        """Returns a member's assignment according to the log. A coordinator decides together what arrived together: a
+        member that the same entry removes, or moves to the next generation, gets the assignment that its leader sent.
+        """
         if model is None or member_id in model.passed_over.get(generation, ()):
             return self.said.get(generation, {}).get(member_id, b"")
         return model.told.get(generation, {}).get(member_id, b"")
 
     def hears(self, name: str, generation: int, part: bytes) -> frozenset[int]:
-        """A process hears its part: in one generation each partition has one owner.
+        """Records the assignment that a process received: in one generation each partition has one owner.
 
         Arguments:
-            name: of the member, or its static name, which one process after the other may have.
+            name: name of the member, or its static name, which one process after the other may have.
         """
         numbers = frozenset(int(number) for number in part.decode().split(",") if number)
         told = self.told.setdefault(generation, {})
@@ -142,24 +143,24 @@ class SimClassicMember:
         self._rng = scheduler.stream(name)
         self._life = self._commits = 0
         self._coordinator = SimCoordinator(history.group_id, self.link, self._found)
-        #: What waits for a coordinator to be found: heartbeats and commits may both.
+        #: Actions that wait for a coordinator: both heartbeats and commits may.
         self._wanted: list[Callable[[], None]] = []
         self._join()
 
     # -- its life -------------------------------------------------------------------------------------------------
 
     def heal(self) -> None:
-        """Nothing is in its way any more."""
+        """Removes all obstacles."""
         self.link.lose = 0.0
         self.link.cut(0)
         self.process.resume()
 
     def crash(self) -> None:
-        """SIGKILL: the process says nothing. What it had waiting nobody waits for."""
+        """Sends SIGKILL: the process sends nothing. Its pending requests are abandoned."""
         self.process.die()
 
     def leave(self) -> None:
-        """Says that it leaves, as far as that gets, and ends."""
+        """Sends a leave request, if possible, and exits."""
         if self.member_id and self._coordinator.node != NO_NODE:
             row = pb.LeavingClassicMember(member_id=self.member_id, instance_id=self.instance_id)
             request = pb.LeaveClassicGroupRequest(group_id=self._history.group_id, members=[row], timeout_ms=400)
@@ -181,11 +182,11 @@ class SimClassicMember:
         judge: Callable[[ProtoMessage], None] = lambda answer: None,
         patience_us: int = PATIENCE_US,
     ) -> None:
-        """Asks the coordinator; once one is found if none is known.
+        """Sends a request to the coordinator, after finding it if it is unknown.
 
         Arguments:
-            again: what to do after no answer, or one of a node that is not the coordinator.
-            judge: looks at a success as the node that leads gives it.
+            again: called after no answer, or one of a node that is not the coordinator.
+            judge: called with a success when the leading node gives it.
         """
         node, life = self._coordinator.node, self._life
         if node == NO_NODE:
@@ -214,7 +215,7 @@ class SimClassicMember:
     # -- joining --------------------------------------------------------------------------------------------------
 
     def _rejoin(self) -> None:
-        """What it has it has no more; it joins again. Answers to what it asked before count for nothing."""
+        """Drops its partitions, and joins again. Answers to earlier requests are ignored."""
         self._life += 1
         self.is_member, self.owned = False, frozenset()
         self.link.later(*PAUSE_US, self._join)
@@ -331,7 +332,7 @@ class SimClassicMember:
         if code in _GONE:
             self.member_id = ""
         elif code == ErrorCode.REBALANCE_IN_PROGRESS:
-            self._commit()  # The last one of this generation.
+            self._commit()  # The last commit of this generation.
         self._rejoin()
 
     def _commit_later(self) -> None:
@@ -368,6 +369,6 @@ class SimClassicMember:
 
 
 def _problem(answer: ProtoMessage) -> errors_pb2.Error:
-    """What is wrong with an answer."""
+    """Returns the error of an answer."""
     problem: errors_pb2.Error = answer.error  # type: ignore[attr-defined]  # all of these answers have it
     return problem

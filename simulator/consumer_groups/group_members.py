@@ -1,7 +1,7 @@
-"""A member of a consumer group in virtual time: the SDK's membership over requests to the shipped node.
+"""A member of a consumer group in virtual time: the SDK's membership with requests to the shipped node.
 
-It reads its partitions with real fetches, takes random time over the records, commits after that, and does with
-partitions what the membership says.
+It reads its partitions with real fetches, processes records for a random time, commits after that, and follows its
+membership's assignments.
 """
 
 from __future__ import annotations
@@ -40,26 +40,25 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 CALL_PATIENCE_US = 500_000
 CALL_TIMEOUT_MS = 400
-#: The least time between two looks at what is to be sent.
+#: Minimum time between two checks of what must be sent.
 SOON_US = 100
-#: The same while the coordinator is being looked for, whose finding has another look taken.
+#: The same while the coordinator is unknown; its discovery triggers another check.
 SEARCH_US = 50_000
-#: How long a piece of work takes once all is healed.
+#: Processing time once all faults have ended.
 QUICK_US = (100, 3_000)
 
 
 @dataclass(slots=True, frozen=True)
 class MemberHabits:
-    """How members of a group behave. Times in µs.
+    """Behaviour of members of a group. Times in µs.
 
     Arguments:
-        work_us: how long a piece of work takes; ``work_records``: of how many records it is.
-        commits: how often a piece of work is followed by a commit.
-        slow: how often it goes on for ``slow_us`` with partitions that are taken away.
-        lose: how often an answer is lost.
-        zombies: how often what a member has done of a partition is committed all the same after it lost it, up to a
-            session later.
-        late: how often a heartbeat is held up for seconds, with what follows it on its stream.
+        work_us: duration of one step of work; ``work_records``: its maximum number of records.
+        commits: probability that a step of work is followed by a commit.
+        slow: probability that it continues with revoked partitions for ``slow_us``.
+        lose: probability that an answer is lost.
+        zombies: probability that a member's work on a lost partition is committed all the same, up to a session later.
+        late: probability that a heartbeat is delayed for seconds, with everything that follows it on its stream.
     """
 
     session_timeout_ms: int = 3_000
@@ -80,10 +79,10 @@ class SimMember:
     """One process with one member.
 
     Arguments:
-        name: of the process; ``instance_id``: its static name, or empty.
-        topics, pattern: what it subscribes to.
-        clock_ppm: by how much its clock goes too fast, in millionths.
-        is_kafka: it is by a client of Kafka's, and not by the SDK.
+        name: name of the process; ``instance_id``: its static name, or empty.
+        topics, pattern: its subscription.
+        clock_ppm: deviation of its clock, in millionths.
+        is_kafka: it uses a Kafka client's membership, not the SDK's.
     """
 
     def __init__(
@@ -143,25 +142,26 @@ class SimMember:
     # -- its life -------------------------------------------------------------------------------------------------
 
     def subscribe(self, topics: tuple[str, ...], pattern: str = "") -> None:
-        """Wants other topics from now on."""
+        """Changes the subscription."""
         self.membership.subscribe(topics, pattern)
         self.process.run(self._beat)
 
     def heal(self) -> None:
-        """Nothing is in its way any more, and it works quickly: one slow member may have a thousand records to do, and
-        a group whose members are late with every partition that they give up never settles."""
+        """Removes all obstacles, and makes it fast: one slow member may have a thousand records to process, and a group
+        whose members are late with every revoked partition never settles.
+        """
         self.link.lose = self.link.late = 0.0
         self.link.cut(0)
         self.process.resume()
         self._habits = replace(self._habits, work_us=QUICK_US, slow=0.0)
 
     def crash(self) -> None:
-        """SIGKILL: the sockets are closed, nothing is said."""
+        """Sends SIGKILL: the sockets are closed without a message."""
         self._end_all(Ending.CRASHED)
         self._close()
 
     def leave(self) -> None:
-        """Commits what is done, as far as it gets at once, and leaves."""
+        """Commits processed records, as far as possible immediately, and leaves."""
         self._send_commit(self._dirty(), self._epoch, self._next_commit())
         self._end_all(Ending.LEFT)
         farewell = self.membership.leave(self._now_s)
@@ -172,7 +172,7 @@ class SimMember:
         self._close()
 
     def close_history(self) -> None:
-        """The run is over: what it still has goes into the history."""
+        """Adds what it still owns to the history at the end of the run."""
         self._end_all(Ending.OPEN)
 
     def _close(self) -> None:
@@ -184,7 +184,7 @@ class SimMember:
 
     @property
     def at_rest(self) -> str:
-        """What it still waits for, for a report on a run that does not converge; empty when for nothing."""
+        """What it still waits for, for a report on a run that does not converge; empty if for nothing."""
         member = self.membership
         if member.state is not MembershipState.MEMBER or member.owned != member.assigned:
             return f"{self.name} ({member.member_id}) is {member.state.value}, owns {member.owned} of {member.assigned}"
@@ -209,7 +209,7 @@ class SimMember:
     # -- heartbeats -----------------------------------------------------------------------------------------------
 
     def _beat(self) -> None:
-        """Looks at what is due, and says it."""
+        """Sends what is due."""
         member = self.membership
         self._follow(member.check_session(self._now_s))
         if member.overdue(self._now_s):
@@ -231,7 +231,7 @@ class SimMember:
         self._stream = HeartbeatStream(node, self.link, self._broken)
 
     def _broken(self) -> None:
-        """The coordinator is gone, or silent, or the stream is."""
+        """Handles the loss of the coordinator or the stream, or a timeout."""
         if self._stream is not None:
             self._stream.close()
         self._stream = None
@@ -271,8 +271,8 @@ class SimMember:
         change = self.membership.heard(heartbeat, answer, self._now_s)
         if self.membership.state is MembershipState.REFUSED:
             if code != ErrorCode.UNRELEASED_INSTANCE_ID:
-                raise Violation(f"{self.name} is refused for good: {answer.error.message}")
-            # As somebody would who starts it again.
+                raise Violation(f"{self.name} is rejected permanently: {answer.error.message}")
+            # Like a user who starts it again.
             self.membership.join(self._now_s)
         if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
             self._coordinator.learn(answer.error)
@@ -280,7 +280,7 @@ class SimMember:
         self._beat()
 
     def _follow(self, change: AssignmentChange) -> None:
-        """Does with partitions what the membership says."""
+        """Applies the membership's change to partitions."""
         for partition in sorted(change.lost):
             self._lose(partition)
         if self.membership.state is MembershipState.MEMBER:
@@ -312,7 +312,7 @@ class SimMember:
         self._commit_late(work)
 
     def gave_up(self, work: PartitionWork) -> None:
-        """The work on a partition that was taken away is done: the coordinator may have it."""
+        """Completes the revocation of a partition after its last work."""
         self._end(work, Ending.REVOKED)
         self._commit_late(work)
         self._follow(self.membership.release([work.partition]))
@@ -323,7 +323,7 @@ class SimMember:
             self._end(work, ending)
 
     def _end(self, work: PartitionWork, ending: Ending) -> None:
-        """It is entitled to a partition up to the end of its session."""
+        """Ends the ownership of a partition: it lasts until the end of the session."""
         del self.works[work.partition]
         self._heard.ends(self.group_id, work.member_id, work.partition)
         work.end(ending)
@@ -334,8 +334,9 @@ class SimMember:
         self._record(work, Act.OWN, work.since_us, until_us=max(until_us, work.since_us), ending=ending)
 
     def _owned_until_us(self, work: PartitionWork) -> int:
-        """Up to when it has a partition: by its own clock; as Kafka's clients do not know how long their sessions are,
-        of those up to when the log puts it out."""
+        """Returns until when it owns a partition: by its own clock; as Kafka's clients do not know the duration of
+        their sessions, theirs lasts until the log removes the member.
+        """
         if not self._is_kafka:
             return self._entitled_until_us
         removed = self._heard.removals.get((self.group_id, work.member_id))
@@ -343,22 +344,22 @@ class SimMember:
         return removed.at_us if removed is not None and is_out else self._scheduler.now
 
     def still_owns(self, work: PartitionWork) -> bool:
-        """Whether the member may go on with it, by its own clock."""
+        """True if the member may continue with it, by its own clock."""
         self._follow(self.membership.check_session(self._now_s))
         return work.ended is None
 
     def work_time_us(self) -> int:
-        """How long the next work takes."""
+        """Returns the duration of the next work."""
         return self._rng.randint(*self._habits.work_us)
 
     def work_size(self) -> int:
-        """How many records it takes at once."""
+        """Returns the number of records of the next work."""
         return self._rng.randint(1, self._habits.work_records)
 
     # -- committed offsets ------------------------------------------------------------------------------------------
 
     def read_committed(self, work: PartitionWork) -> None:
-        """Asks how far the group has come, until it is told."""
+        """Reads the group's committed offset, until there is an answer."""
         if work.ended is not None or work.revoked:
             return
         node, since_us = self._coordinator.node, self._scheduler.now
@@ -384,7 +385,7 @@ class SimMember:
         self.link.ask(node, request, answered, CALL_PATIENCE_US)
 
     def _refused(self, answer: ProtoMessage | Unanswered) -> None:
-        """What a call's failure says of the coordinator."""
+        """Handles what a call's failure tells about the coordinator."""
         if isinstance(answer, Unanswered):
             self._coordinator.forget()
             self._coordinator.ask()
@@ -398,14 +399,14 @@ class SimMember:
         return [work for work in self.works.values() if work.dirty]
 
     def wants_commit(self, works: list[PartitionWork]) -> None:
-        """There is work that is not committed: now and then, and always when it is urgent, it is."""
+        """Commits uncommitted work: at random, or always if there are urgent ones."""
         if works or self._rng.random() < self._habits.commits:
             self._commit()
         else:
             self.link.later(100_000, 300_000, self._commit)
 
     def _commit(self) -> None:
-        """Commits all work that is done; one commit is under way at a time."""
+        """Commits all processed records; only one commit is under way at a time."""
         if self._committing:
             self._commit_wanted = True
             return
@@ -421,8 +422,9 @@ class SimMember:
                     self.link.later(20_000, 120_000, work.give_up)
 
     def _commit_late(self, work: PartitionWork) -> None:
-        """A commit of what the member had done comes when it may have the partition no more: it was long on its way, or
-        is the second of its kind."""
+        """Sends a commit of the member's work when it may no longer own the partition: it was long in flight, or is a
+        duplicate.
+        """
         if work.position <= 0 or self._rng.random() >= self._habits.zombies:
             return
         epoch, number = self._epoch, self._next_commit()
@@ -439,7 +441,7 @@ class SimMember:
     def _send_commit(
         self, works: list[PartitionWork], epoch: int, number: int, done: Answer = lambda answer: None
     ) -> bool:
-        """Commits the work on some partitions; False where no coordinator is known."""
+        """Commits the work on some partitions; returns False if no coordinator is known."""
         node, since_us = self._coordinator.node, self._scheduler.now
         if node == NO_NODE:
             self._coordinator.ask()
@@ -467,11 +469,12 @@ class SimMember:
         def settle(partition: GroupPartition, outcome: OperationOutcome) -> None:
             work, position = open_commits.pop(partition)
             if outcome is not OperationOutcome.OK and self._is_nobodys(work, since_us):
-                return  # Of work that `note` has left out. Were it stored, the model of the coordinator would say so.
+                # Work that `note` has left out. If it were stored, the model of the coordinator would detect it.
+                return
             self._record(work, Act.COMMIT, since_us, offset=position, outcome=outcome, number=number)
 
         def served(answer: ProtoMessage) -> None:
-            """It is stored, or not, from here on, whether or not the member hears of that."""
+            """Records the result as it is stored, whether or not the member is notified."""
             assert isinstance(answer, pb.CommitOffsetsResponse)
             for partition in list(open_commits):
                 settle(partition, _outcome(answer, partition))
@@ -503,13 +506,14 @@ class SimMember:
     # -- history ----------------------------------------------------------------------------------------------------
 
     def note(self, work: PartitionWork, act: Act, since_us: int, offset: int, end: int = -1) -> None:
-        """Writes into the history what was done up to now; but for work of a Kafka member that has been put out and has
-        not heard of it: that is nobody's, its commits are refused, and others do it again."""
+        """Records work in the history, except for work of a removed Kafka member that has not been notified: it belongs
+        to no owner, its commits are rejected, and others repeat it.
+        """
         if not self._is_nobodys(work, self._scheduler.now):
             self._record(work, act, since_us, offset=offset, end=end)
 
     def _is_nobodys(self, work: PartitionWork, at_us: int) -> bool:
-        """Whether what is done or committed at some time is that of a Kafka member that has been put out."""
+        """True if work or a commit at some time is that of a Kafka member that has been removed."""
         return self._is_kafka and self._owned_until_us(work) < at_us
 
     def _record(
@@ -532,12 +536,12 @@ class SimMember:
 
 
 def part_name(topic: str, number: int, topic_id: bytes) -> str:
-    """How the history names a partition: a topic that is deleted and made anew is another one."""
+    """Returns the history's name of a partition: a topic that is deleted and created again is another one."""
     return f"{topic}-{number}/{topic_id.hex()[:6]}"
 
 
 def _outcome(answer: pb.CommitOffsetsResponse, partition: GroupPartition) -> OperationOutcome:
-    """What an answer says of one partition."""
+    """Returns the outcome of one partition in an answer."""
     errors = [answer.error] if answer.HasField("error") else []
     errors += [
         result.error

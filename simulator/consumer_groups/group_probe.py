@@ -1,6 +1,7 @@
-"""Who asks, linearizably, how a consumer group stands: it must not be told less than was decided when it asked.
+"""A client that describes a consumer group, linearizably: it must not get an older state than that of its request.
 
-Once the coordinator has moved, it goes on asking the former node, and often: that may not know yet that it was deposed.
+Once the coordinator has moved, it continues to query the former node, and often: that node may not know yet that it was
+deposed.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ TIMEOUT_MS = 500
 
 
 class GroupProbe:
-    """Describes one group now and then, and reads what it has committed, at any node: those that do not coordinate it
-    refuse.
+    """Describes one group, and reads its committed offsets, from time to time at any node: those that do not coordinate
+    it reject that.
 
     Arguments:
-        stopped: tells when to end.
+        stopped: returns True when to end.
 
     Attributes:
-        answered: answers that were judged.
+        answered: number of answers that were judged.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class GroupProbe:
         self._ask_of(self._rng.choice(self._port.node_ids))
 
     def _ask_of(self, node: int) -> None:
-        # Connections of their own: a question must not wait behind another's answer.
+        # Connections of their own: a request must not wait behind another's answer.
         lane = f"group-probe-{node}"
         epoch = self._group.header.group_epoch
         describe = pb.DescribeGroupsRequest(group_ids=[self._group_id], timeout_ms=TIMEOUT_MS)
@@ -84,7 +85,7 @@ class GroupProbe:
         """The group by the log."""
         return self._coordinators.group(self._group_id) or ModelGroup()
 
-    # -- what is answered -------------------------------------------------------------------------------------------
+    # -- answers -------------------------------------------------------------------------------------------
 
     def _described(self, node: int, least: int, answer: ProtoMessage) -> None:
         assert isinstance(answer, pb.DescribeGroupsResponse)
@@ -96,11 +97,11 @@ class GroupProbe:
         self.answered += 1
         newest = self._group.header.group_epoch
         if newest < least:
-            return  # It was deleted meanwhile, for it had neither members nor offsets, and begins anew.
+            return  # It was deleted in the meantime, as it had neither members nor offsets, and starts from scratch.
         if not least <= described.group_epoch <= newest:
             raise Violation(
                 f"node {node} describes group {self._group_id} in epoch {described.group_epoch}; it was in {least} when"
-                f" that was asked, and is in {newest}"
+                f" that was requested, and is in {newest}"
             )
         owners: dict[TopicIdPartition, str] = {}
         for member in described.members:
@@ -121,13 +122,13 @@ class GroupProbe:
         told = {TopicIdPartition(row.topic_id, row.partition): row.offset for row in answer.offsets}
         newest = self._group.offsets
         for partition, offset in least.items():
-            # What has gone meanwhile is of a topic that was deleted.
+            # A partition that is missing now is of a topic that was deleted.
             if partition not in newest:
                 continue
-            # A member may have taken a commit of its own back meanwhile.
+            # A member may have replaced a commit of its own in the meantime.
             now = newest[partition].offset
             if not min(offset, now) <= told.get(partition, -1) <= max(offset, now):
                 raise Violation(
                     f"node {node} says that group {self._group_id} has committed {told.get(partition)} of {partition};"
-                    f" it had {offset} when that was asked, and has {newest[partition].offset}"
+                    f" it had {offset} when that was requested, and has {newest[partition].offset}"
                 )

@@ -1,4 +1,4 @@
-"""A consumer group in virtual time: members come, go, die, stand still and change their minds, until all is healed."""
+"""A consumer group in virtual time: members join, leave, crash, stall and resubscribe, until all faults end."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from quorumlog.simulator.models.coordinator_model import ModelGroup, TopicIdPart
 from quorumlog.simulator.world.cluster import SimCluster
 from quorumlog.simulator.world.scheduler import Scheduler
 
-#: How long processes stand still or are cut off, in parts of a session.
+#: Duration of pauses and isolations, in parts of a session.
 SILENCE = (0.1, 1.6)
 RESTART_US = (5_000, 600_000)
 
 
 @dataclass(slots=True)
 class GroupPlan:
-    """What a seed decides of one group. Times in µs.
+    """The seed's decisions for one group. Times in µs.
 
     Arguments:
-        members: at the beginning; ``most_members``: at any time.
-        topics, pattern: what it reads in the end.
-        static: members have names, under which they come back.
-        events_us: least and most time between two things that happen to a member.
-        weights: how often each kind of thing does.
-        clock_ppm: how wrong members' clocks may go.
-        kafka: how many of the processes are by a client of Kafka's, from 0 to 1.
-        kafka_session_ms: of those, as the nodes say.
+        members: initial number; ``most_members``: maximum number.
+        topics, pattern: final subscription.
+        static: members have static names, under which they return.
+        events_us: minimum and maximum time between two events of members.
+        weights: relative frequency of each kind of event.
+        clock_ppm: maximum deviation of members' clocks.
+        kafka: share of the processes with a Kafka client's membership, from 0 to 1.
+        kafka_session_ms: their session timeout, as configured at the nodes.
     """
 
     name: str
@@ -52,7 +52,7 @@ class SimGroup:
     """The members of one group.
 
     Attributes:
-        happened: how often each kind of thing has.
+        happened: number of events of each kind.
     """
 
     def __init__(self, plan: GroupPlan, cluster: SimCluster, scheduler: Scheduler, history: GroupHistory) -> None:
@@ -70,7 +70,7 @@ class SimGroup:
         self._tick()
 
     def heal(self) -> None:
-        """Nothing more happens: all who live go on, and read everything."""
+        """Ends all events: living members continue, and read everything."""
         self._healed = True
         if not self._members:
             self._join()
@@ -79,16 +79,16 @@ class SimGroup:
             member.subscribe(self.plan.topics, self.plan.pattern)
 
     def leave(self) -> None:
-        """All members leave."""
+        """Makes all members leave."""
         for name in list(self._members):
             self._members.pop(name).leave()
 
     def end(self) -> None:
-        """The run is over: what members still have goes into the history."""
+        """Adds what members still own to the history at the end of the run."""
         for member in self._members.values():
             member.close_history()
 
-    # -- what happens -----------------------------------------------------------------------------------------------
+    # -- events -----------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
         if self._healed:
@@ -144,7 +144,7 @@ class SimGroup:
         is_kafka = self.plan.kafka > 0 and self._rng.random() < self.plan.kafka
         habits = self.plan.habits
         if is_kafka:
-            # It neither says how long its session is, nor numbers what it says: of what was held up it knows nothing.
+            # It neither reports its session timeout, nor numbers its heartbeats: it cannot detect delayed ones.
             habits = replace(habits, session_timeout_ms=self.plan.kafka_session_ms, late=0.0)
         self._members[name] = SimMember(
             name,
@@ -162,7 +162,7 @@ class SimGroup:
             is_kafka,
         )
 
-    # -- what must be in the end --------------------------------------------------------------------------------------
+    # -- required final state -----------------------------------------------------------------------------------------
 
     def _topics(self) -> Iterator[Topic]:
         image = self._cluster.processes[self._cluster.node_ids[0]].image
@@ -173,7 +173,7 @@ class SimGroup:
                 yield topic
 
     def ends(self) -> dict[Part, int]:
-        """How far the group must come in each partition."""
+        """Returns the offset that the group must reach in each partition."""
         return {
             Part(self.plan.name, part_name(topic.name, partition.number, topic.topic_id)): end
             for topic in self._topics()
@@ -182,7 +182,7 @@ class SimGroup:
         }
 
     def missing(self) -> str:
-        """What is not as it must be once all is healed; empty when the group is stable, balanced, and at the end."""
+        """Returns a deviation from the required final state; empty if the group is stable, balanced, and at the end."""
         for member in self._members.values():
             if member.at_rest:
                 return member.at_rest

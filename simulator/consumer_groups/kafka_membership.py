@@ -1,8 +1,9 @@
-"""A member of a consumer group as Kafka's clients make it (KIP-848), in the place of the SDK's in a simulated member.
+"""A consumer-group membership like that of Kafka's clients (KIP-848), in place of the SDK's in a simulated member.
 
-It says only what has changed, has one heartbeat under way, hears news with its next one, and takes a new assignment up
-in two steps: first it gives up, then it takes what it has more. What it is told meanwhile comes after that. It does not
-know how long its session is: it stops when it is told that it is out. Its requests go through the shipped mapping.
+It reports only changes, has one heartbeat under way, gets news with its next one, and applies a new assignment in two
+steps: first it revokes, then it takes the additional partitions. Newer assignments are applied after that. It does not
+know the duration of its session: it stops when it is notified of its removal. Its requests go through the shipped
+mapping.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _RETRIED = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.REQUEST_TIMED_OUT,
 )
-#: A process that was refused for good is started again after this.
+#: Delay before a process that was permanently rejected is restarted (s).
 _RESTART_S = 0.2
 
 
@@ -58,7 +59,7 @@ class KafkaMembership:
     """One member. Its attributes are those of ``GroupMembership``.
 
     Arguments:
-        config: the session is the nodes', which the member does not say.
+        config: the session timeout is the nodes', which the member does not report.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class KafkaMembership:
         self._pattern = ""
         self._said: dict[str, object] = {}
         self._saying: dict[str, object] = {}
-        #: What it takes up just now; None where it does not.
+        #: The assignment that is being applied; None if there is none.
         self._taking_up: frozenset[GroupPartition] | None = None
         self._in_flight: KafkaHeartbeat | None = None
         self._is_full = True
@@ -86,10 +87,10 @@ class KafkaMembership:
         self._due_at_s = 0.0
         self._failures = 0
 
-    # -- what the application wants -----------------------------------------------------------------------------------
+    # -- interface for the application --------------------------------------------------------------------------------
 
     def subscribe(self, topics: Collection[str], pattern: str = "") -> None:
-        """Wants these topics from now on; told at once, or after the answer that is awaited."""
+        """Changes the subscription; reported immediately, or after the pending answer."""
         self._subscribed, self._pattern = tuple(sorted(topics)), pattern
         self._say_soon()
 
@@ -102,14 +103,14 @@ class KafkaMembership:
             self._begin_anew(now_s + _RESTART_S)
 
     def release(self, partitions: Iterable[GroupPartition]) -> AssignmentChange:
-        """The work on partitions that it gives up is done; when it has given all up, it takes what it has more."""
+        """Completes the revocation of partitions; after all revocations, it takes the additional partitions."""
         if self._taking_up is None:
             return _NOTHING
         self.owned -= self.owned.intersection(partitions) - self._taking_up
         return self._take_up()
 
     def leave(self, now_s: float) -> MemberHeartbeat | None:
-        """Is no member any more; a static one will be back."""
+        """Leaves the group; a static member will return."""
         known, self._is_known = self._is_known, False
         self.state = MembershipState.OUT
         epoch = LEAVE_STATIC_EPOCH if self.config.instance_id else LEAVE_EPOCH
@@ -119,10 +120,10 @@ class KafkaMembership:
             else None
         )
 
-    # -- what the coordinator hears -----------------------------------------------------------------------------------
+    # -- requests to the coordinator ----------------------------------------------------------------------------------
 
     def heartbeat(self, now_s: float) -> MemberHeartbeat | None:
-        """The next heartbeat, if one is to be sent now."""
+        """Returns the next heartbeat, if it is due."""
         is_in = self.state in (MembershipState.JOINING, MembershipState.MEMBER)
         if not is_in or self._in_flight is not None or now_s < self._due_at_s:
             return None
@@ -159,31 +160,31 @@ class KafkaMembership:
         return KafkaHeartbeat(question, now_s, now_s + ANSWER_PATIENCE_S, steps)
 
     def unreachable(self, now_s: float) -> None:
-        """What is under way will not be answered: the next heartbeat says all."""
+        """Abandons the pending request: the next heartbeat is a full one."""
         self._in_flight = None
         self._retry(now_s)
 
     def overdue(self, now_s: float) -> MemberHeartbeat | None:
-        """The heartbeat whose answer is late, if it is."""
+        """Returns the heartbeat whose answer is late, if it is."""
         late = self._in_flight
         return late if late is not None and now_s >= late.answer_by_s else None
 
     def next_at_s(self) -> float | None:
-        """When to look again if nothing happens before."""
+        """Returns when to check again if nothing happens before."""
         if self.state not in (MembershipState.JOINING, MembershipState.MEMBER):
             return None
         return self._due_at_s if self._in_flight is None else self._in_flight.answer_by_s
 
     def check_session(self, now_s: float) -> AssignmentChange:
-        """It knows of no session."""
+        """Returns no change: it knows of no session."""
         return _NOTHING
 
-    # -- what it says -------------------------------------------------------------------------------------------------
+    # -- answers -------------------------------------------------------------------------------------------------------
 
     def heard(
         self, heartbeat: MemberHeartbeat, response: groups_pb2.GroupHeartbeatResponse, now_s: float
     ) -> AssignmentChange:
-        """Takes in an answer."""
+        """Handles an answer."""
         if heartbeat is not self._in_flight:
             return _NOTHING
         told = _answer_to(self._in_flight, response)
@@ -199,7 +200,7 @@ class KafkaMembership:
             self._say_soon()
         if told.assignment is None:
             return _NOTHING
-        # Of the names it asks for metadata.
+        # The names come from the metadata.
         named = {each.topic_id: AssignedTopic(each.topic, each.first_partitions) for each in response.assignment.topics}
         self.topics = {**self.topics, **named}
         self.assigned = frozenset(
@@ -210,7 +211,7 @@ class KafkaMembership:
         return self._follow()
 
     def _follow(self) -> AssignmentChange:
-        """Begins to take up what it was told last, unless it is still at what it was told before."""
+        """Starts to apply the last received assignment, unless it is still applying an earlier one."""
         if self._taking_up is not None or self.owned == self.assigned:
             return _NOTHING
         self._taking_up = self.assigned
@@ -218,7 +219,7 @@ class KafkaMembership:
         return AssignmentChange(revoked=revoked) if revoked else self._take_up()
 
     def _take_up(self) -> AssignmentChange:
-        """Takes what it has more, once it has given up what it has to, and says so."""
+        """Takes the additional partitions, once it has revoked all it must, and reports that."""
         wanted = self._taking_up
         assert wanted is not None
         if self.owned - wanted:
@@ -265,7 +266,7 @@ class KafkaMembership:
 def _answer_to(
     heartbeat: KafkaHeartbeat, response: groups_pb2.GroupHeartbeatResponse
 ) -> ConsumerGroupHeartbeatResponse:
-    """The node's answer as the mapping hands it on."""
+    """Returns the node's answer as translated by the mapping."""
     try:
         heartbeat.steps.send([response])
     except StopIteration as done:

@@ -1,5 +1,6 @@
-"""How one simulated member reaches nodes: a process that can stand still or die, requests that time out, streams of
-heartbeats, and where it finds its coordinator."""
+"""The connections of one simulated member: a process that can stall or crash, requests with timeouts, streams of
+heartbeats, and the search for its coordinator.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +19,14 @@ from quorumlog.v1 import groups_pb2 as pb
 from quorumlog.v1.errors_pb2 import Error
 
 Served = Callable[[ProtoMessage], None]
-#: How long a stream of heartbeats is held up: longer than a member waits for an answer.
+#: Duration of delays of a heartbeat stream: longer than a member waits for an answer.
 HELD_UP_US = (50_000, 6_000_000)
-#: How long an answer about the coordinator is waited for.
+#: Timeout of the search for the coordinator.
 LOOK_UP_US = 300_000
 
 
 class MemberPort(Protocol):
-    """How members reach nodes, and who judges what these answer."""
+    """The members' access to nodes, and the judge of the nodes' answers."""
 
     @property
     def node_ids(self) -> tuple[int, ...]:
@@ -40,25 +41,25 @@ class MemberPort(Protocol):
         served: Served | None = None,
         stream: int = 0,
     ) -> None:
-        """Sends a request; ``served`` is called as the node gives its reply, ``answered`` when that arrives."""
+        """Sends a request; ``served`` is called when the node replies, ``answered`` when the reply arrives."""
 
     def open_stream(self, node: int) -> int:
-        """A client opens a stream of requests to a node."""
+        """Opens a stream of requests to a node."""
 
     def close_stream(self, client: str, node: int, stream: int) -> None:
-        """A client ends one."""
+        """Closes a stream."""
 
     def entries_served(
         self, node: int, name: PartitionName, group: int, fetch_offset: int, result: data_plane_pb2.FetchResult
     ) -> None:
-        """A node answers a fetch."""
+        """Judges a node's answer to a fetch."""
 
     def coordinates(self, node: int, group_id: str) -> bool:
-        """Whether a node leads the coordinator of a group, in the newest term that anybody has."""
+        """True if a node leads the coordinator of a group, in the newest term of any node."""
 
 
 class SimMemberProcess:
-    """A process that runs, stands still, or is dead. While it stands still, what happens to it waits."""
+    """A process that runs, is stopped, or is dead. While it is stopped, its events wait."""
 
     def __init__(self) -> None:
         self.alive = True
@@ -66,7 +67,7 @@ class SimMemberProcess:
         self._held: deque[Callable[[], None]] = deque()
 
     def run(self, action: Callable[[], None]) -> None:
-        """Does something in the process: now, when it goes on, or never."""
+        """Runs an action in the process: now, when it resumes, or never."""
         if not self.alive:
             return
         if self.paused:
@@ -75,28 +76,28 @@ class SimMemberProcess:
             action()
 
     def pause(self) -> None:
-        """SIGSTOP."""
+        """Sends SIGSTOP."""
         self.paused = True
 
     def resume(self) -> None:
-        """SIGCONT: what has arrived meanwhile is handled first."""
+        """Sends SIGCONT: waiting events are handled first."""
         self.paused = False
         while self._held and self.alive and not self.paused:
             self._held.popleft()()
 
     def die(self) -> None:
-        """SIGKILL."""
+        """Sends SIGKILL."""
         self.alive = False
         self._held.clear()
 
 
 class MemberLink:
-    """Requests of one process; each is answered once, by the node or by the time that is over.
+    """Requests of one process; each is answered once, by the node or by a timeout.
 
     Arguments:
         client: a name for the lanes on which requests keep their order.
-        lose: how often an answer is lost.
-        late: how often a stream is held up, with all that is said on it from then on.
+        lose: probability that an answer is lost.
+        late: probability that a stream is delayed, with all that is sent on it from then on.
     """
 
     def __init__(
@@ -118,22 +119,22 @@ class MemberLink:
         self._cut_until = 0
 
     def cut(self, duration_us: int) -> None:
-        """For so long nothing passes, in either direction."""
+        """Blocks all messages in both directions for a duration."""
         self._cut_until = self.scheduler.now + duration_us
 
     @property
     def is_cut(self) -> bool:
-        """Whether nothing passes now."""
+        """True if all messages are blocked."""
         return self.scheduler.now < self._cut_until
 
     def loses(self) -> bool:
-        """Whether an answer that comes now is lost."""
+        """True if an answer that arrives now is lost."""
         return self.is_cut or self.rng.random() < self.lose
 
     def ask(
         self, node: int, message: ProtoMessage, done: Answer, timeout_us: int, served: Served | None = None
     ) -> None:
-        """Asks a node; ``done`` is called exactly once while the process lives."""
+        """Sends a request; ``done`` is called exactly once while the process lives."""
         finished = False
 
         def finish(answer: ProtoMessage | Unanswered) -> None:
@@ -151,23 +152,23 @@ class MemberLink:
         self.scheduler.after(timeout_us, lambda: finish(Unanswered.LOST))
 
     def later(self, least_us: int, most_us: int, action: Callable[[], None]) -> None:
-        """Does something after some time, if the process still runs."""
+        """Runs an action after some time, if the process is still running."""
         self.scheduler.after(self.rng.randint(least_us, most_us), lambda: self.process.run(action))
 
 
 @dataclass(slots=True)
 class _Expected:
-    """An answer that must not come before those that the node gave earlier on the same stream."""
+    """An answer that must not overtake earlier answers of the node on the same stream."""
 
     done: Callable[[ProtoMessage], None]
     answer: ProtoMessage | None = None
 
 
 class HeartbeatStream:
-    """One stream of heartbeats to one node: answers come in the order in which the node gave them.
+    """One stream of heartbeats to one node: answers arrive in the order in which the node gave them.
 
     Arguments:
-        broken: called once when the node has died, or an answer is lost; no answer comes after that.
+        broken: called once when the node has crashed, or an answer is lost; no answer arrives after that.
     """
 
     def __init__(self, node: int, link: MemberLink, broken: Callable[[], None]) -> None:
@@ -175,17 +176,17 @@ class HeartbeatStream:
         self._link = link
         self._broken = broken
         self._number = link.port.open_stream(node)
-        #: Streams overtake each other, and what does not go on one.
+        #: Streams overtake each other, and requests outside of streams.
         self._lane = f"{link.client}/{self._number}"
         self._open = True
-        #: Until then the network keeps what is said on it: beyond retries on other streams, and changes of coordinator.
+        #: Until then the network delays data on it: beyond retries on other streams, and changes of coordinator.
         self._held_until = 0
-        #: An answer got lost without anybody's knowing: what comes after it may not be heard either.
+        #: An answer was lost unnoticed: later ones must not arrive either.
         self._silent = False
         self._order: deque[_Expected] = deque()
 
     def send(self, message: ProtoMessage, done: Callable[[ProtoMessage], None], served: Served) -> None:
-        """Sends a heartbeat. ``served`` is told as the node gives its answer."""
+        """Sends a heartbeat. ``served`` is called when the node gives its answer."""
         expected = _Expected(done)
 
         def given(answer: ProtoMessage) -> None:
@@ -211,13 +212,13 @@ class HeartbeatStream:
             self._hand_over(lambda: link.port.request(self._lane, self.node, message, answered, given, self._number))
 
     def close(self) -> None:
-        """Ends it."""
+        """Closes the stream."""
         if self._open:
             self._open = False
             self._hand_over(lambda: self._link.port.close_stream(self._lane, self.node, self._number))
 
     def _hand_over(self, action: Callable[[], None]) -> None:
-        """What is said on it reaches the node, after all that was said before."""
+        """Runs an action at the node, after all that was sent before."""
         if self._held_until <= self._link.scheduler.now:
             action()
         else:
@@ -234,7 +235,7 @@ class SimCoordinator:
     """The node that coordinates one group, as one member knows it.
 
     Arguments:
-        found: called whenever a node is known that was not before.
+        found: called whenever an unknown coordinator becomes known.
     """
 
     def __init__(self, group_id: str, link: MemberLink, found: Callable[[], None]) -> None:
@@ -246,18 +247,18 @@ class SimCoordinator:
         self._asking = False
 
     def forget(self) -> None:
-        """Whoever it was does not answer."""
+        """Drops the coordinator, which does not answer."""
         self.node = NO_NODE
 
     def learn(self, error: Error) -> None:
-        """Takes what a refusal says of the coordinator; one that is not newer than what led here is asked for."""
+        """Uses the coordinator named by a rejection; if it is not newer than the known one, it must be looked up."""
         hint = error.leader
         self.node = NO_NODE
         if error.HasField("leader") and hint.node_id >= 0 and hint.leader_epoch > self._epoch:
             self.node, self._epoch = hint.node_id, hint.leader_epoch
 
     def ask(self) -> None:
-        """Asks some node, unless an answer is awaited already."""
+        """Looks up the coordinator at some node, unless a lookup is under way."""
         if self._asking:
             return
         self._asking = True

@@ -1,5 +1,6 @@
-"""The work of one simulated member on one partition: it reads on from what is committed, works, and lets it be
-committed."""
+"""The work of one simulated member on one partition: it reads from the committed offset, processes, and requests
+commits.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 FETCH_WAIT_MS = 200
 FETCH_PATIENCE_US = 1_000_000
-#: How often a partition that is taken away is kept for a commit that is not answered.
+#: Maximum number of commits without an answer before a revoked partition is released.
 MOST_LAST_COMMITS = 3
 
 
@@ -29,37 +30,37 @@ class Worker(Protocol):
     directory: Directory
 
     def still_owns(self, work: PartitionWork) -> bool:
-        """Whether the member may go on with it, by its own clock."""
+        """True if the member may continue with it, by its own clock."""
 
     def wants_commit(self, works: list[PartitionWork]) -> None:
-        """There is work that is not committed."""
+        """Handles uncommitted work."""
 
     def read_committed(self, work: PartitionWork) -> None:
-        """Asks how far the group has come; answered by ``begin_at``."""
+        """Reads the group's committed offset; answered by ``begin_at``."""
 
     def note(self, work: PartitionWork, act: Act, since_us: int, offset: int, end: int = -1) -> None:
-        """Writes into the history what was done."""
+        """Records work in the history."""
 
     def work_time_us(self) -> int:
-        """How long the next work takes."""
+        """Returns the duration of the next work."""
 
     def work_size(self) -> int:
-        """How many records it takes at once."""
+        """Returns the number of records of the next work."""
 
     def gave_up(self, work: PartitionWork) -> None:
-        """The work on a partition that was taken away is done."""
+        """Completes the revocation of a partition."""
 
 
 class PartitionWork:
-    """One partition for as long as one member has it.
+    """One partition for as long as one member owns it.
 
     Attributes:
-        name, partition: which.
-        member_id: of the member that was given it.
-        since_us: from when on it is worked on.
-        position: the next record to be worked on; -1 while it is not known.
-        committed: what is known to be committed.
-        revoked: whether it was taken away, and is to be given up.
+        name, partition: the partition.
+        member_id: the member to which it was assigned.
+        since_us: start of the ownership.
+        position: the next record to process; -1 while it is unknown.
+        committed: the known committed offset.
+        revoked: True if it was revoked, and must be released.
     """
 
     def __init__(self, worker: Worker, partition: GroupPartition, name: PartitionName, member_id: str) -> None:
@@ -79,13 +80,13 @@ class PartitionWork:
 
     @property
     def dirty(self) -> bool:
-        """Whether there is work that is not known to be committed."""
+        """True if there is work that is not known to be committed."""
         return self.position > max(self.committed, 0)
 
     # -- its life -------------------------------------------------------------------------------------------------
 
     def begin_at(self, committed: int, since_us: int) -> None:
-        """The group has come so far; -1 for nowhere."""
+        """Starts at the group's committed offset; -1 if there is none."""
         if self.ended is not None or self.position >= 0:
             return
         self._worker.note(self, Act.READ_COMMITTED, since_us, committed)
@@ -94,14 +95,14 @@ class PartitionWork:
         self._fetch()
 
     def revoke(self) -> None:
-        """It is taken away: no work is begun any more."""
+        """Revokes it: no new work is started."""
         if not self.revoked:
             self.revoked = True
             del self._waiting[1 if self._busy else 0 :]
             self.give_up()
 
     def give_up(self) -> None:
-        """Gives it up once what is done is committed, or that does not succeed."""
+        """Releases it once its work is committed, or the commit has failed."""
         if self.ended is None and not self._busy:
             if self.dirty and self._last_commits < MOST_LAST_COMMITS:
                 self._last_commits += 1
@@ -110,7 +111,7 @@ class PartitionWork:
                 self._worker.gave_up(self)
 
     def end(self, ending: Ending) -> None:
-        """It is the member's no more."""
+        """Ends the ownership."""
         self.ended = ending
 
     # -- reading ----------------------------------------------------------------------------------------------------
@@ -168,7 +169,7 @@ class PartitionWork:
         self._work()
 
     def _take(self, result: pb.FetchResult) -> None:
-        """Puts what was fetched into pieces of work: (first offset, end)."""
+        """Divides fetched records into steps of work: (first offset, end)."""
         expected = self.position
         size = 0
         for entry in result.entries:
@@ -212,7 +213,7 @@ class PartitionWork:
             self._work()
 
     def _pass_to(self, offset: int) -> None:
-        """Records in between are not kept any more."""
+        """Skips records that are no longer retained."""
         if offset > self.position:
             self._worker.note(self, Act.PASS, self._link.scheduler.now, self.position, offset)
             self.position = offset

@@ -1,12 +1,12 @@
-"""What must be: plain models of what committed logs decide.
+"""Plain models of the decisions in committed logs.
 
-May import: no other room of `chaos`.
+May import: no other folder of `chaos`.
 
-- ``committed_partition``: what the log of one partition decides: records, where it starts, who may write what.
-- ``records``: what the simulation's records look like inside batches.
-- ``compacted_content``: what compaction must leave of a log.
-- ``coordinator_model``: what the log of one coordinator of consumer groups decides.
-- ``classic_model``: what it decides of one classic group.
+- ``committed_partition``: decisions in the log of one partition: records, log start, valid writers.
+- ``records``: the simulation's records inside batches.
+- ``compacted_content``: the required result of compaction.
+- ``coordinator_model``: decisions in the log of one coordinator of consumer groups.
+- ``classic_model``: its decisions for one classic group.
 - ``coordinator_models``: the models of all coordinators of a cluster.
-- ``members_heard``: what members have told nodes, against which timers are judged.
+- ``members_heard``: members' requests to nodes, against which timers are judged.
 """

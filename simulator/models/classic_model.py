@@ -1,4 +1,4 @@
-"""What a coordinator's committed log says of one classic group, beside the replicas: judged entry by entry."""
+"""Model of one classic group in a coordinator's committed log, beside the replicas: judged entry by entry."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from quorumlog.v1 import coordinator_log_pb2 as log
 
 @dataclass(slots=True)
 class ModelClassic:
-    """A classic group as the log has it.
+    """A classic group by the log.
 
     Arguments:
-        told: by generation: members' parts, once their leader has assigned. They never change.
-        passed_over: by generation: members of which no entry has a part, though their leader may have assigned: what
-            was decided together with that took them out, or on to the next generation.
+        told: by generation: members' assignments, once their leader has assigned. They never change.
+        passed_over: by generation: members for which no entry has an assignment, although their leader may have
+            assigned: a decision made together with that removed them, or moved them to the next generation.
     """
 
     header: log.ClassicHeader = field(default_factory=log.ClassicHeader)
@@ -26,16 +26,16 @@ class ModelClassic:
 
     @property
     def generation(self) -> int:
-        """The one that it is in."""
+        """The current generation."""
         return self.header.generation
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members, and nobody joins."""
+        """True if it has no members, and none is joining."""
         return self.header.stage in (log.CLASSIC_STAGE_UNSPECIFIED, log.CLASSIC_EMPTY)
 
     def apply(self, change: log.ClassicChange) -> None:
-        """Puts values in place."""
+        """Applies values without a check."""
         if change.header.generation != self.header.generation:
             self.parts = {}
         self.header = change.header
@@ -48,7 +48,7 @@ class ModelClassic:
             self.parts[part.member_id] = part.assignment
 
     def judge(self, where: str, change: log.ClassicChange) -> None:
-        """Applies a change, and judges what it makes.
+        """Applies a change, and judges its result.
 
         Raises:
             Violation: no leader should have proposed it.
@@ -63,7 +63,7 @@ class ModelClassic:
             raise Violation(f"{where}: generation {before} has two rounds of joins")
         if header.stage in (log.CLASSIC_SYNCING, log.CLASSIC_STABLE):
             if header.leader not in self.members:
-                raise Violation(f"{where}: {header.leader} is to assign, and is no member")
+                raise Violation(f"{where}: {header.leader} must assign, but is not a member")
             for name, row in sorted(self.members.items()):
                 if header.protocol not in {protocol.name for protocol in row.protocols}:
                     raise Violation(f"{where}: {name} does not know {header.protocol}")
@@ -73,25 +73,27 @@ class ModelClassic:
         if len(names) != len(set(names)):
             raise Violation(f"{where}: two members have one static name: {sorted(names)}")
         if self.parts.keys() - self.members.keys():
-            raise Violation(f"{where}: parts of {sorted(self.parts.keys() - self.members.keys())}, who are no members")
+            raise Violation(f"{where}: parts of {sorted(self.parts.keys() - self.members.keys())}, who are not members")
         if stage == log.CLASSIC_SYNCING:
             self.passed_over[before] = members if counted else members - self.members.keys()
-        # Members may be to join again by the very entry that has what their leader assigned.
+        # The very entry with the leader's assignment may ask members to join again.
         if header.stage in (log.CLASSIC_JOINING, log.CLASSIC_STABLE):
             self._judge_parts(where)
 
     def _judge_parts(self, where: str) -> None:
-        """What was assigned in a generation stays; a static member's may pass to the next process of its name."""
+        """Checks that an assignment of a generation stays; a static member's may pass to the next process of its
+        name.
+        """
         told = self.told.setdefault(self.generation, dict(self.parts))
         for name, part in sorted(self.parts.items()):
             if told.setdefault(name, part) != part:
                 raise Violation(f"{where}: {name} had another part in generation {self.generation} before")
 
     def judge_commit(self, where: str, member: str, generation: int) -> None:
-        """Judges who committed an offset, and in which generation.
+        """Judges the member and generation of a commit.
 
         Raises:
-            Violation: it should have been refused.
+            Violation: it should have been rejected.
         """
         if member not in self.members or generation != self.generation:
             raise Violation(
@@ -99,9 +101,9 @@ class ModelClassic:
                 f" {sorted(self.members)}"
             )
         if self.header.stage == log.CLASSIC_SYNCING:
-            raise Violation(f"{where}: {member} commits before it has anything of generation {generation}")
+            raise Violation(f"{where}: {member} commits before it has an assignment of generation {generation}")
 
     def digest(self) -> object:
-        """All that it holds, in whatever order it was written."""
+        """Returns a digest of its content, independent of the order of writes."""
         rows = [row.SerializeToString(deterministic=True) for _, row in sorted(self.members.items())]
         return (self.header.SerializeToString(deterministic=True), rows, sorted(self.parts.items()))

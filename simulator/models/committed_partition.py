@@ -1,7 +1,7 @@
-"""What one partition's committed log decides: its records, where it starts, and who may write what.
+"""Decisions in one partition's committed log: its records, its log start, and its valid writers.
 
-A model beside the replicas. It is fed with each entry as it is committed, judges the entry by what came before, and
-then says what a replica may keep, give up and tell.
+A model beside the replicas. It receives each entry as it is committed, judges it by the earlier ones, and then
+determines what a replica may store, discard and report.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from quorumlog.wire.entry import (
     parse_header,
 )
 
-#: The row of a partition's table that says how far a replica's own compaction has come; it differs between replicas.
+#: The row of a partition's table with the progress of a replica's own compaction; it differs between replicas.
 OWN_PROGRESS_ROW = b"c"
 
 
-#: An append time further ahead than this came of a clock that was wrong.
+#: An append time further in the future than this is from a wrong clock.
 MOST_AHEAD_MS = 3_600_000
 
 
 class Violation(Exception):
-    """A promise was broken. The message says which, where, and the ids concerned."""
+    """Raised when an invariant is violated. The message names it, the place, and the ids concerned."""
 
 
 @dataclass(slots=True, frozen=True)
 class TopicRetention:
-    """What of a topic may go by itself; -1 sets no bound, as in the topic's configuration."""
+    """Limits of automatic deletion for a topic; -1 sets no bound, as in the topic's configuration."""
 
     retained_bytes: int
     retained_ms: int
@@ -49,7 +49,7 @@ class CommittedBatch:
     """One batch of the committed log.
 
     Arguments:
-        max_timestamp_ms: the largest timestamp of its records, whatever its header says.
+        max_timestamp_ms: the largest timestamp of its records, whatever its header claims.
         append_time_ms: when its leader appended it, by that node's clock.
         end_bytes: the size of all batches up to and including this one.
     """
@@ -64,14 +64,14 @@ class CommittedBatch:
     entry: Entry
 
     def kept_since_ms(self, wall_ms: int) -> int:
-        """From when on its age counts. An append time far in the future came of a clock that was wrong."""
+        """Returns the time from which its age counts. An append time far in the future is from a wrong clock."""
         appended_ms = self.append_time_ms if self.append_time_ms <= wall_ms + MOST_AHEAD_MS else 0
         return max(self.max_timestamp_ms, appended_ms)
 
 
 @dataclass(slots=True)
 class _ProducerPlace:
-    """A producer's place in the log."""
+    """A producer's position in the log."""
 
     epoch: int
     next_sequence: int
@@ -84,15 +84,15 @@ class CommittedPartition:
 
     Arguments:
         group: its Raft group, for messages.
-        batches, batches_in_order: by base offset; also those that are not kept any more.
+        batches, batches_in_order: by base offset; including those that are no longer retained.
         next_offset: the offset after the last record.
-        log_start: the first offset that is kept.
-        deletable: records below it somebody has asked to delete.
-        retentions: what its topic has allowed to go at some time.
-        compaction: what its points leave.
-        restored, restoring: whether it comes from a backup; whether that is not finished.
-        restore_began: the entry with which that began, and the offset at which the log began with it.
-        most_producers: so many others without a name must have written before one without a name can be forgotten.
+        log_start: the first available offset.
+        deletable: a client has requested the deletion of records below it.
+        retentions: all retention limits that its topic has had.
+        compaction: content left by its compaction points.
+        restored, restoring: True if it comes from a backup; True if its restoration is unfinished.
+        restore_began: the entry with which that started, and the log's first offset at that time.
+        most_producers: number of other producers without a name that must have written since, before one is forgotten.
     """
 
     group: int
@@ -112,10 +112,10 @@ class CommittedPartition:
     _forgotten_up_to: int = 0
     _tables: dict[int, list[tuple[bytes, bytes]]] = field(default_factory=dict)
 
-    # -- the log as it grows --------------------------------------------------------------------------------------
+    # -- log entries -----------------------------------------------------------------------------------------------
 
     def commit(self, entry: Entry, wall_ms: int) -> None:
-        """Takes the next committed entry.
+        """Applies the next committed entry.
 
         Arguments:
             wall_ms: the latest time that any node's clock has shown.
@@ -155,14 +155,14 @@ class CommittedPartition:
         if header.base_offset != self.next_offset:
             raise Violation(
                 f"offsets of group {self.group} are not dense: batch at index {entry.index} begins at"
-                f" {header.base_offset}, {self.next_offset} comes next"
+                f" {header.base_offset} instead of {self.next_offset}"
             )
         values = values_of(entry.data)
         if len(values) != header.record_count:
             raise Violation(
                 f"batch {entry.index} of group {self.group} has {len(values)} values, not {header.record_count}"
             )
-        if not self.restoring:  # What a restore brings says itself whom it is of.
+        if not self.restoring:  # Batches of a restore contain their producers.
             self._check_writer(entry.index, header)
             self._check_times(entry, header)
         before = self.batches_in_order[-1].end_bytes if self.batches_in_order else 0
@@ -181,16 +181,18 @@ class CommittedPartition:
         self.next_offset = header.last_offset + 1
 
     def _check_times(self, entry: Entry, header: BatchHeader) -> None:
-        """Retention and look-ups by time go by the header, which must say what the records say."""
+        """Checks the timestamps in a header against its records: retention and lookups by time rely on it."""
         largest = largest_timestamp_ms(entry.data, header)
         if header.max_timestamp_ms != largest:
             raise Violation(
                 f"group {self.group}: the header of batch {entry.index} says that its largest timestamp is"
-                f" {header.max_timestamp_ms}, and its records say {largest}"
+                f" {header.max_timestamp_ms}, but that of its records is {largest}"
             )
 
     def _check_writer(self, index: int, header: BatchHeader) -> None:
-        """A producer's sequences follow each other, and nothing of an older epoch comes after a newer one."""
+        """Checks that a producer's sequence numbers are consecutive, and that an older epoch never follows a newer
+        one.
+        """
         producer = header.producer_id
         if producer == NO_PRODUCER_ID:
             return
@@ -206,12 +208,14 @@ class CommittedPartition:
         if header.base_sequence != expected and not restarts:
             raise Violation(
                 f"group {self.group}: sequence {header.base_sequence} of producer {producer}, epoch"
-                f" {header.producer_epoch}, is committed at index {index}; {expected} comes next"
+                f" {header.producer_epoch}, is committed at index {index}; expected {expected}"
             )
         self._writers[producer] = _ProducerPlace(header.producer_epoch, header.next_sequence, index)
 
     def _is_forgotten(self, known: _ProducerPlace) -> bool:
-        """Whether a producer without a name may be: by a command, or because too many such have written since."""
+        """True if a producer without a name may be forgotten: by a command, or because too many others have written
+        since.
+        """
         others = (place for number, place in self._writers.items() if number < FIRST_NAMED_PRODUCER_ID)
         later = sum(place.index > known.index for place in others)
         return known.index <= self._forgotten_up_to or later >= self.most_producers
@@ -230,11 +234,12 @@ class CommittedPartition:
         self._starts.append((index, start))
 
     def _check_retention(self, index: int, start: int, wall_ms: int) -> None:
-        """Nobody asked for it, so the topic's configuration must allow it: whole batches, each of them too old by its
-        records and by when it was appended, or with enough behind it."""
+        """Checks that the topic's configuration allows a trim without a request: only whole batches, each of them too
+        old by its records and its append time, or with enough bytes after it.
+        """
         where = f"group {self.group}: entry {index} moves the log start from {self.log_start} to {start}"
         if start != self.next_offset and start not in self.batches:
-            raise Violation(f"{where}, in the midst of a batch, though nobody asked for that")
+            raise Violation(f"{where}, inside a batch, without a request")
         end = self.batches_in_order[-1].end_bytes
         for allowed in self.retentions:
             oldest_ms = wall_ms - allowed.retained_ms
@@ -254,14 +259,14 @@ class CommittedPartition:
             if batch.last_offset >= first and batch.base_offset < end
         ]
 
-    # -- what it says -----------------------------------------------------------------------------------------------
+    # -- queries ----------------------------------------------------------------------------------------------------
 
     def log_start_at(self, index: int) -> int:
-        """The log start once the entry at ``index`` is applied."""
+        """Returns the log start once the entry at ``index`` is applied."""
         return self._starts[bisect_right(self._starts, index, key=lambda start: start[0]) - 1][1]
 
     def next_offset_at(self, index: int) -> int:
-        """The offset after the last record up to the entry at ``index``."""
+        """Returns the offset after the last record up to the entry at ``index``."""
         place = bisect_right(self.batches_in_order, index, key=attrgetter("index"))
         if place:
             return self.batches_in_order[place - 1].last_offset + 1
@@ -269,26 +274,28 @@ class CommittedPartition:
         return first_offset if self.restored and began <= index else 0
 
     def entries(self) -> Iterator[bytes]:
-        """All batches that were ever committed."""
+        """Yields all batches that were ever committed."""
         return (batch.entry.data for batch in self.batches_in_order)
 
     def batch_of(self, offset: int) -> CommittedBatch | None:
-        """The batch that holds an offset."""
+        """Returns the batch that contains an offset."""
         place = bisect_right(self.batches_in_order, offset, key=attrgetter("base_offset"))
         batch = self.batches_in_order[place - 1] if place else None
         return batch if batch is not None and offset <= batch.last_offset else None
 
     def first_reaching(self, timestamp_ms: int, first: int, end: int) -> CommittedBatch | None:
-        """The first batch with an offset from ``first`` to before ``end`` that holds a record at or after a time."""
+        """Returns the first batch with an offset from ``first`` to before ``end`` that contains a record at or after a
+        time.
+        """
         return next((batch for batch in self._between(first, end) if batch.max_timestamp_ms >= timestamp_ms), None)
 
-    # -- what replicas keep -------------------------------------------------------------------------------------------
+    # -- state of replicas -------------------------------------------------------------------------------------------
 
     def check_meta(self, node: int, applied: int, high_watermark: int, log_start: int, table_index: int) -> None:
-        """Judges what a replica is about to keep of its state.
+        """Judges the state that a replica is about to store.
 
         Raises:
-            Violation: the log up to there says otherwise.
+            Violation: it differs from the log up to that entry.
         """
         expected = (self.next_offset_at(applied), self.log_start_at(max(applied, table_index)))
         if (high_watermark, log_start) != expected:
@@ -298,7 +305,7 @@ class CommittedPartition:
             )
 
     def check_snapshot(self, node: int, anchor: int, applied: int, slices: list[bytes]) -> None:
-        """Judges a snapshot that is about to take the place of the log up to the entry at ``anchor``.
+        """Judges a snapshot that is about to replace the log up to the entry at ``anchor``.
 
         Arguments:
             applied: the entry up to which the replica's table is applied on its disk; -1 where that does not matter.
@@ -333,7 +340,7 @@ class CommittedPartition:
 
 
 def joined_state(slices: list[bytes]) -> tuple[PartitionSnapshot, list[bytes]]:
-    """The state in a partition's snapshot, and the compacted batches before it."""
+    """Returns the state in a partition's snapshot, and the compacted batches before it."""
     last = PartitionSnapshot.FromString(slices[-1])
     batches = len(slices) - 1 - last.state_slices
     state = PartitionSnapshot()

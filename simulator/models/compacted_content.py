@@ -1,4 +1,6 @@
-"""What compaction must leave of one partition's log: a plain model, from the committed batches and points alone."""
+"""The required result of compaction of one partition's log: a plain model, from the committed batches and points
+alone.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,10 @@ from quorumlog.v1.partition_log_pb2 import CompactLog
 
 @dataclass(slots=True)
 class CompactedContent:
-    """The points of one partition, and what they leave.
+    """The points of one partition, and the content that they leave.
 
     Arguments:
-        points: as all replicas take them from the log.
+        points: points that all replicas read from the log.
         staged: batches that were staged on some disk; each of them is judged when a replica switches to it.
     """
 
@@ -23,13 +25,13 @@ class CompactedContent:
     _left: dict[int, dict[int, Record]] = field(default_factory=dict)
 
     def apply(self, command: CompactLog, next_offset: int) -> None:
-        """Takes a committed point."""
+        """Applies a committed point."""
         last = self.points[-1].end_offset if self.points else 0
         if last < command.end_offset < next_offset:
             self.points.append(command)
 
     def left(self, end: int, batches: Iterable[bytes]) -> dict[int, Record]:
-        """What is left below a point, by offset: the last record of each key, without expired tombstones.
+        """Returns the content below a point, by offset: the last record of each key, without expired tombstones.
 
         Arguments:
             batches: all that were ever committed, at least up to ``end``.
@@ -40,20 +42,20 @@ class CompactedContent:
             for batch in batches:
                 for record in records_of(batch):
                     if record.offset < end:
-                        # A record without a key stays; so does a batch that nobody can read.
+                        # A record without a key is kept; so is an unreadable batch.
                         last[record.offset if record.key is None else record.key] = record
             kept = (record for record in last.values() if record.value != TOMBSTONE or not self._expired(record, end))
             known = self._left[end] = {record.offset: record for record in sorted(kept)}
         return known
 
     def _expired(self, tombstone: Record, end: int) -> bool:
-        """Whether a later point than the first that covers it has come to its delete horizon."""
+        """True if a later point than the first that covers it has reached its delete horizon."""
         first, *later = [point for point in self.points if tombstone.offset < point.end_offset <= end]
         horizon = first.timestamp_ms + first.delete_retention_ms
         return any(point.timestamp_ms >= horizon for point in later)
 
     def wrong_in(self, end: int, log_start: int, slices: Iterable[bytes], batches: Iterable[bytes]) -> str:
-        """What is wrong with the compacted batches of a replica that has reached ``end``; empty when nothing is."""
+        """Returns the error in the compacted batches of a replica that has reached ``end``; empty if there is none."""
         if end not in [point.end_offset for point in self.points]:
             return f"there is no point at {end}"
         found = [record for batch in slices for record in records_of(batch)]
@@ -67,7 +69,7 @@ class CompactedContent:
         entries: Sequence[bytes],
         batches: Iterable[bytes],
     ) -> str:
-        """What is wrong with what a fetch was answered, if it was answered below a point; empty when nothing is."""
+        """Returns the error in the answer to a fetch below a point; empty if there is none."""
         if any(is_compacted(entry) and entry not in self.staged for entry in entries):
             return "a compacted batch is on no disk"
         if not compacted_offset or not entries or fetch_offset >= compacted_offset:

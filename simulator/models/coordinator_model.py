@@ -1,7 +1,7 @@
-"""What one coordinator's committed log decides: its groups, who has which partition, and what is committed.
+"""Decisions in one coordinator's committed log: its groups, the owners of partitions, and committed offsets.
 
-A model beside the replicas. It is fed with each entry as it is committed, judges it by what came before and by what
-members have done, and then says what a replica's table and snapshots must hold.
+A model beside the replicas. It receives each entry as it is committed, judges it by the earlier ones and by members'
+actions, and then determines the required content of a replica's table and snapshots.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class TopicIdPartition(NamedTuple):
         return f"{self.topic_id.hex()[:6]}-{self.number}"
 
 
-#: In a label: somebody who is no member, and commits for a group that has none.
+#: In a label: a non-member that commits for a group without members.
 OUTSIDER = "-"
 
 
 class CommitLabel(NamedTuple):
-    """What simulated members put beside each offset that they commit: whose it is."""
+    """The label that simulated members store with each committed offset: it identifies the member."""
 
     member: str
     epoch: int
@@ -47,26 +47,26 @@ class CommitLabel(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> CommitLabel:
-        """Reads what ``str`` wrote."""
+        """Parses a label written by ``str``."""
         member, epoch, number = text.split()
         return cls(member, int(epoch), int(number))
 
 
 def _given(groups: Iterable[log.EpochPartitions]) -> dict[TopicIdPartition, int]:
-    """Partitions with the epoch since which a member has them."""
+    """Returns partitions with the epoch since which a member owns them."""
     return {
         TopicIdPartition(each.topic_id, number): each.assignment_epoch for each in groups for number in each.partitions
     }
 
 
 def partitions_of(topics: Iterable[pb.TopicPartitions]) -> frozenset[TopicIdPartition]:
-    """Partitions as a set."""
+    """Returns partitions as a set."""
     return frozenset(TopicIdPartition(each.topic_id, number) for each in topics for number in each.partitions)
 
 
 @dataclass(slots=True)
 class ModelMember:
-    """A member as the log has it. ``revoking_since_us``: since when it has had partitions to give up, if it has."""
+    """A member by the log. ``revoking_since_us``: since when it has had partitions to revoke, if it has."""
 
     row: log.GroupMember
     assigned: dict[TopicIdPartition, int]
@@ -75,13 +75,13 @@ class ModelMember:
 
     @property
     def owned(self) -> dict[TopicIdPartition, int]:
-        """What it has and what it has still to release, each with the epoch since which it has it."""
+        """Its assigned partitions and those to be released, each with the epoch since which it owns it."""
         return {**self.assigned, **self.revoking}
 
 
 @dataclass(slots=True)
 class ModelGroup:
-    """A group as the log has it."""
+    """A group by the log."""
 
     version: int = 0
     header: log.GroupHeader = field(default_factory=log.GroupHeader)
@@ -91,7 +91,7 @@ class ModelGroup:
     classic: ModelClassic | None = None
 
     def apply(self, change: log.GroupChange, now_us: int) -> None:
-        """Puts values in place."""
+        """Applies values without a check."""
         self.version = change.version
         if change.HasField("header"):
             self.header = change.header
@@ -116,7 +116,7 @@ class ModelGroup:
             self.offsets[TopicIdPartition(offset.topic_id, offset.partition)] = offset
 
     def digest(self, group_id: str) -> bytes:
-        """Of all that it holds, in whatever order it was written."""
+        """Returns a digest of its content, independent of the order of writes."""
         rows: list[object] = [group_id, self.version, _header(self.header)]
         for name in sorted(self.members):
             member = self.members[name]
@@ -135,7 +135,7 @@ class ModelGroup:
 
 
 def _ends_classic(group: ModelGroup, change: log.GroupChange) -> bool:
-    """Whether nothing of a classic group is left: it was empty, or all that it had left in this very change."""
+    """True if nothing of a classic group is left: it was empty, or its last members left in this very change."""
     if group.classic is None or group.classic.is_empty:
         return True
     return change.ends_classic and group.classic.members.keys() == set(change.ended_members)
@@ -150,7 +150,7 @@ def _header(header: log.GroupHeader) -> object:
 
 
 def groups_in(snapshot: log.GroupsSnapshot) -> dict[str, ModelGroup]:
-    """The groups that a snapshot holds."""
+    """Returns the groups in a snapshot."""
     groups: dict[str, ModelGroup] = {}
     for change in snapshot.groups:
         group = groups[change.group_id] = ModelGroup()
@@ -162,7 +162,7 @@ def groups_in(snapshot: log.GroupsSnapshot) -> dict[str, ModelGroup]:
 
 
 def _whole(metadata_index: int, digests: Mapping[str, bytes]) -> bytes:
-    """Of a whole table, by the digests of its groups."""
+    """Returns a digest of a whole table from the digests of its groups."""
     whole = blake2b(metadata_index.to_bytes(8, "big"), digest_size=16)
     for name in sorted(digests):
         whole.update(digests[name])
@@ -175,10 +175,10 @@ class CoordinatorModel:
 
     Arguments:
         raft_group: its Raft group, for messages.
-        heard: what members have told nodes.
-        end_of: the end of a partition's committed log; None where nobody knows the partition.
-        clock_error: by what part a node's clock may go too fast.
-        committed: by consumer group and partition: when (µs) each offset was committed; -1 for none any more.
+        heard: members' requests to nodes.
+        end_of: returns the end of a partition's committed log; None if the partition is unknown.
+        clock_error: maximum deviation of a node's clock, as a share.
+        committed: by consumer group and partition: when (µs) each offset was committed; -1 for a deletion.
     """
 
     raft_group: int
@@ -192,10 +192,10 @@ class CoordinatorModel:
     _digests: dict[str, bytes] = field(default_factory=dict)
     _history: list[tuple[int, bytes]] = field(default_factory=lambda: [(0, _whole(0, {}))])
 
-    # -- the log as it grows --------------------------------------------------------------------------------------
+    # -- log entries -----------------------------------------------------------------------------------------------
 
     def commit(self, entry: Entry, now_us: int, elected_us: int) -> None:
-        """Takes the next committed entry.
+        """Applies the next committed entry.
 
         Arguments:
             now_us: the virtual time.
@@ -270,7 +270,7 @@ class CoordinatorModel:
     def _removed(
         self, where: str, name: str, member: ModelMember, change: log.GroupChange, now_us: int, elected_us: int
     ) -> None:
-        """A member goes because it says so, because its name has a new bearer, or after silence of its own."""
+        """Judges a removal: the member leaves, its name has a new bearer, or it was silent for its session."""
         row = member.row
         if row.instance_id and any(each.instance_id == row.instance_id for each in change.members):
             self.heard.removed(name, row.member_id, now_us, Removal.REPLACED)
@@ -288,14 +288,16 @@ class CoordinatorModel:
             self.heard.removed(name, row.member_id, now_us, Removal.OVERDUE)
             return
         raise Violation(
-            f"{where}: {row.member_id} is put out, which was heard {silent_us} µs ago (session"
-            f" {row.session_timeout_ms} ms) and has had partitions to give up for {overdue_us} µs (rebalance time-out"
+            f"{where}: {row.member_id} is removed, although its last heartbeat was {silent_us} µs ago (session"
+            f" {row.session_timeout_ms} ms) and it has had partitions to revoke for {overdue_us} µs (rebalance time-out"
             f" {row.rebalance_timeout_ms} ms)"
         )
 
     def _committed(self, where: str, before: ModelGroup, offset: pb.CommittedOffset) -> None:
-        """Only an owner commits, by the epoch that gave it the partition or a later one of its own; what nobody has,
-        a member in its present epoch. It may take a commit of its own back, by a later one, and nobody else's."""
+        """Judges a commit: only an owner commits, in the epoch that assigned it the partition or a later one of its
+        own; a partition without an owner, a member in its present epoch. A member may replace a commit of its own by a
+        later one, but no other's.
+        """
         partition = TopicIdPartition(offset.topic_id, offset.partition)
         label = CommitLabel.parse(offset.metadata)
         known = before.offsets.get(partition)
@@ -314,7 +316,7 @@ class CoordinatorModel:
             return
         if label.member == OUTSIDER:
             if before.members or (before.classic is not None and not before.classic.is_empty):
-                raise Violation(f"{where}: somebody who is no member commits {offset.offset} of {partition}")
+                raise Violation(f"{where}: a non-member commits {offset.offset} of {partition}")
             return
         owners = {name: each for name, each in sorted(before.members.items()) if partition in each.owned}
         member = before.members.get(label.member)
@@ -328,16 +330,17 @@ class CoordinatorModel:
             ]
             raise Violation(
                 f"{where}: offset {offset.offset} of {partition} is committed by {label.member} in epoch"
-                f" {label.epoch}; it belongs to {', '.join(belongs) or 'nobody'}"
+                f" {label.epoch}; it belongs to {', '.join(belongs) or 'no member'}"
             )
 
     def _check_version(self, where: str, name: str, before: ModelMember, row: log.GroupMember, version: int) -> None:
-        """What a member has changes under a new version, and nobody takes from it what it works on: what it names no
-        more in a heartbeat it has given up by then."""
+        """Checks that a member's assignment changes only under a new version, and that it is not deprived of partitions
+        that it is processing: those that it no longer reports in a heartbeat it has released by then.
+        """
         assigned, revoking = _given(row.assigned), _given(row.revoking)
         worked_on = self.heard.works_on(name, row.member_id, before.owned.keys() - assigned.keys() - revoking.keys())
         if worked_on:
-            raise Violation(f"{where}: {worked_on} are taken from {row.member_id}, which works on them")
+            raise Violation(f"{where}: {worked_on} are taken from {row.member_id}, which is processing them")
         same_epoch = before.row.member_epoch == row.member_epoch
         if same_epoch and (before.assigned, before.revoking) == (assigned, revoking):
             return
@@ -358,7 +361,9 @@ class CoordinatorModel:
                 )
 
     def _check_owners(self, where: str, group: ModelGroup) -> None:
-        """``assigned`` and ``revoking`` of all members are disjoint: a partition is given when nobody has it."""
+        """Checks that ``assigned`` and ``revoking`` of all members are disjoint: only a partition without an owner is
+        assigned.
+        """
         owners: dict[TopicIdPartition, str] = {}
         for name, partition in self._owned(group):
             other = owners.setdefault(partition, name)
@@ -367,7 +372,7 @@ class CoordinatorModel:
         for name, member in sorted(group.members.items()):
             twice = member.assigned.keys() & member.revoking.keys()
             if twice:
-                raise Violation(f"{where}: {name} has {sorted(twice)} and is to give them up")
+                raise Violation(f"{where}: {name} has {sorted(twice)} and must revoke them")
 
     @staticmethod
     def _owned(group: ModelGroup) -> Iterator[tuple[str, TopicIdPartition]]:
@@ -375,17 +380,17 @@ class CoordinatorModel:
             for partition in sorted(member.owned):
                 yield name, partition
 
-    # -- what replicas hold -------------------------------------------------------------------------------------------
+    # -- state of replicas -------------------------------------------------------------------------------------------
 
     def check_table(self, what: str, applied: int, data: bytes) -> None:
-        """Judges what a replica holds once it has applied the entry at ``applied``.
+        """Judges the table of a replica that has applied the entry at ``applied``.
 
         Arguments:
-            what: whose, for the message.
-            data: a GroupsSnapshot of it.
+            what: description of the table, for the message.
+            data: its GroupsSnapshot.
 
         Raises:
-            Violation: it is not what the log says.
+            Violation: it differs from the log.
         """
         snapshot = log.GroupsSnapshot.FromString(data)
         if snapshot.applied_index != applied:
@@ -396,7 +401,7 @@ class CoordinatorModel:
             raise Violation(f"{what} as of entry {applied} is not what the log says: {self._difference(held)}")
 
     def _difference(self, held: dict[str, ModelGroup]) -> str:
-        """Compared with the newest state, which need not be of that entry: for people."""
+        """Compares a table with the newest state, which need not be of that entry, for a message."""
         names = [
             name
             for name in sorted(held.keys() | self.groups.keys())

@@ -1,4 +1,4 @@
-"""The models of all coordinators of a cluster: which Raft groups are theirs, and what they need to know of others."""
+"""The models of all coordinators of a cluster, with the information that they need about other Raft groups."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from quorumlog.simulator.models.members_heard import HeardMembers
 
 
 class CoordinatorModels:
-    """By Raft group.
+    """The models, by Raft group.
 
     Arguments:
-        end_of: the end of the committed log of a partition, by its Raft group; None where nobody knows it.
+        end_of: returns the end of the committed log of a partition, by its Raft group; None if it is unknown.
 
     Attributes:
-        heard: what members have told nodes.
-        clock_error: by what part a node's clock may go too fast.
+        heard: members' requests to nodes.
+        clock_error: maximum deviation of a node's clock, as a share.
     """
 
     def __init__(self, end_of: Callable[[int], int | None]) -> None:
@@ -38,10 +38,10 @@ class CoordinatorModels:
         return self._models[raft_group]
 
     def learn(self, applied: int, partitions: Iterable[PartitionRecord]) -> None:
-        """What some node knows of the cluster's partitions.
+        """Stores the cluster's partitions as known to some node.
 
         Arguments:
-            applied: the entry of the metadata log up to which it knows.
+            applied: the entry of the metadata log up to which the node has applied.
         """
         if applied <= self._learned_up_to:
             return
@@ -58,24 +58,24 @@ class CoordinatorModels:
         return None if raft_group is None else self._end_of(raft_group)
 
     def check_table(self, node: int, raft_group: int, applied: int, data: Callable[[], bytes]) -> None:
-        """Judges what a node holds of a coordinator, each time that it has applied more.
+        """Judges a node's table of a coordinator, whenever it has applied more.
 
         Arguments:
-            data: the whole table, as a GroupsSnapshot.
+            data: returns the whole table, as a GroupsSnapshot.
 
         Raises:
-            Violation: it is not what the log says.
+            Violation: it differs from the log.
         """
         if self._applied.get((node, raft_group)) != applied:
             self._applied[(node, raft_group)] = applied
             self._models[raft_group].check_table(f"node {node}'s state of coordinator {raft_group}", applied, data())
 
     def elected(self, raft_group: int, term: int, now_us: int) -> None:
-        """Somebody leads a coordinator."""
+        """Records the election of a coordinator's leader."""
         self._elected_us.setdefault((raft_group, term), now_us)
 
     def commit(self, raft_group: int, entry: Entry, now_us: int) -> None:
-        """Takes the next committed entry of a coordinator.
+        """Applies the next committed entry of a coordinator.
 
         Raises:
             Violation: no leader should have proposed it.
@@ -83,16 +83,18 @@ class CoordinatorModels:
         self._models[raft_group].commit(entry, now_us, self._elected_us.get((raft_group, entry.term), 0))
 
     def group(self, group_id: str) -> ModelGroup | None:
-        """A consumer group as the log of its coordinator has it."""
+        """Returns a consumer group by the log of its coordinator."""
         return next((model.groups[group_id] for model in self._models.values() if group_id in model.groups), None)
 
     @property
     def group_ids(self) -> list[str]:
-        """All consumer groups that ever had committed anything, in order."""
+        """Returns all consumer groups that ever had committed offsets, in order."""
         return sorted({group_id for model in self._models.values() for group_id, _ in model.committed})
 
     def committed_between(self, group_id: str, partition: TopicIdPartition, first_us: int, last_us: int) -> set[int]:
-        """What a consumer group had committed of a partition at some moment of a while; -1 for nothing."""
+        """Returns the offsets of a partition that a consumer group had committed at some moment of a period; -1 for
+        none.
+        """
         had = {-1}
         for model in self._models.values():
             for at_us, offset in model.committed.get((group_id, partition), ()):
@@ -104,5 +106,5 @@ class CoordinatorModels:
 
     @property
     def commands(self) -> int:
-        """Entries that changed groups."""
+        """The number of entries that changed groups."""
         return sum(model.commands for model in self._models.values())

@@ -1,5 +1,6 @@
-"""What the simulation's records look like inside batches: text where nobody looks, Arrow where records have keys,
-and in some seeds batches as Kafka's clients write them."""
+"""The simulation's records inside batches: text if the content is irrelevant, Arrow if records have keys, and in some
+seeds batches as Kafka clients write them.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +9,13 @@ from zlib import crc32
 
 from quorumlog.wire.entry import BatchHeader, Flags, TimestampType, parse_envelope, parse_header, payload_of
 
-#: How every Arrow message begins.
+#: The first bytes of every Arrow message.
 ARROW = b"\xff\xff\xff\xff"
-#: Stands for the value of a record without one, of which there may be many.
+#: The value of a record without one, of which there may be many.
 TOMBSTONE = "hope-tombstone"
 
 
-#: What Kafka's clients write where a record has no timestamp.
+#: The value that Kafka's clients write if a record has no timestamp.
 NO_TIMESTAMP_MS = -1
 DAY_MS = 86_400_000
 
@@ -28,13 +29,13 @@ class Record(NamedTuple):
 
 
 def text_payload(values: list[str], padding: int = 0) -> bytes:
-    """The payload of records without keys."""
+    """Returns the payload of records without keys."""
     payload = ",".join(values).encode()
     return payload + b"\0" * (padding + -(len(payload) + padding) % 8)
 
 
 def arrow_payload(keys: list[str] | None, values: list[str], at_ms: int) -> bytes:
-    """The payload of records as the SDK would make it.
+    """Returns the payload of records as the SDK creates it.
 
     Arguments:
         keys: None for records without keys.
@@ -59,12 +60,12 @@ def arrow_payload(keys: list[str] | None, values: list[str], at_ms: int) -> byte
 def kafka_entry(
     keys: list[str] | None, values: list[str], at_ms: int, *, codec: int, producer: tuple[int, int, int]
 ) -> bytes:
-    """The unsealed entry of a batch as a Kafka client would make it. Old clients state a wrong largest timestamp, or
-    send records without any: here some do, by their first value.
+    """Returns the unsealed entry of a batch as a Kafka client creates it. Old clients state a wrong largest timestamp,
+    or send records without any: here some do, depending on their first value.
 
     Arguments:
         keys: None for records without keys.
-        codec: of Kafka's, by number.
+        codec: Kafka's codec, by number.
         producer: its id, epoch, and the batch's base sequence; -1 for none.
     """
     import pyarrow as pa
@@ -103,7 +104,7 @@ def kafka_entry(
 
 
 def largest_timestamp_ms(entry: bytes, header: BatchHeader) -> int:
-    """The largest timestamp of a batch's records as readers see them: -1 if none has any."""
+    """Returns the largest timestamp of a batch's records as readers see them: -1 if none has any."""
     if not header.is_kafka:
         return header.max_timestamp_ms
     import pyarrow.compute as pc
@@ -118,12 +119,12 @@ def largest_timestamp_ms(entry: bytes, header: BatchHeader) -> int:
 
 
 def is_compacted(entry: bytes) -> bool:
-    """Whether a batch is what compaction has left of others."""
+    """True if a batch is the result of compaction."""
     return parse_envelope(entry).flags is Flags.GAPS
 
 
 def records_of(entry: bytes) -> list[Record]:
-    """The records in a batch."""
+    """Returns the records in a batch."""
     header = parse_header(entry)
     if payload_of(entry)[:4] != ARROW and not header.is_kafka:
         values = bytes(payload_of(entry)).rstrip(b"\0").decode().split(",")
@@ -146,5 +147,5 @@ def records_of(entry: bytes) -> list[Record]:
 
 
 def values_of(entry: bytes) -> list[str]:
-    """The values in a batch, unique but for tombstones."""
+    """Returns the values in a batch, unique except for tombstones."""
     return [record.value for record in records_of(entry)]

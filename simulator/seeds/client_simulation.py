@@ -1,4 +1,6 @@
-"""One seed with the shipped clients: they work on a cluster while both are hurt, and what each was told is checked."""
+"""One seed with the shipped clients: they work on a cluster while both have faults, and all reported results are
+checked.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ from quorumlog.simulator.world.scheduler import Scheduler
 from quorumlog.wire.entry import parse_header
 from quorumlog.wire.topic_names import is_internal
 
-#: What clients have to come to their end in, once all is healed.
+#: Time limit for clients to finish after all faults have ended.
 SETTLING_US = 120 * SECOND
 CHECK_US = SECOND // 10
 
@@ -44,14 +46,15 @@ class ClientSimulation:
     """Runs one seed with the shipped clients.
 
     Arguments:
-        seed: decides everything.
-        with_groups: there are consumer groups.
+        seed: determines everything.
+        with_groups: use consumer groups.
     """
 
     def __init__(self, seed: int, with_groups: bool) -> None:
         self.seed = seed
-        plan = draw_plan(seed, with_groups=True)  # Coordinators are drawn with groups; who has none does not mind.
-        # Producers that a partition forgets while they retry are another seed's story.
+        # Coordinators are drawn with groups; a seed without groups ignores them.
+        plan = draw_plan(seed, with_groups=True)
+        # Producers that a partition forgets while they retry are left to other seeds.
         plan.cluster.limits = replace(plan.cluster.limits, producers_per_partition=5_000)
         plan.cluster.producer_id_expiration_us = 86_400 * SECOND
         if plan.damage_moves_us[1]:
@@ -59,7 +62,8 @@ class ClientSimulation:
             weights = plan.faults.weights
             plan.faults.weights = {kind: weights[kind] for kind in weights if not KINDS[kind].apart}
         if with_groups:
-            # What retention takes before a member has done it, the member passes over unseen: nobody could judge that.
+            # Records that retention removes before a member has processed them are skipped unseen: that could not be
+            # judged.
             plan.faults.weights.pop("alter-retention", None)
             plan.faults.weights = plan.faults.weights or {"kill": 1}
         self.plan = plan
@@ -81,14 +85,14 @@ class ClientSimulation:
         self._faults: SimFaults | None = None
         self._client_faults: ClientFaults | None = None
         self._verdict = GroupVerdict()
-        #: How far the logs went when all groups had committed that.
+        #: Ends of the logs when all groups had committed them.
         self._reached: dict[Part, int] = {}
 
     def run(self) -> SeedResult:
         """Runs to the end, or to the first violation."""
         violation: str | None = None
         trace = ""
-        # What clients log of lost connections and rebalances is as it should be here.
+        # Clients log lost connections and rebalances, which are expected here.
         log = logging.getLogger("quorumlog.sdk")
         heard, log.disabled = log.disabled, True
         try:
@@ -99,7 +103,7 @@ class ClientSimulation:
             self._restore_backup()
         except Violation as broken:
             violation = str(broken)
-        except Exception as error:  # whatever the shipped code raises is a finding, with its seed
+        except Exception as error:  # any exception of the shipped code is a finding, with its seed
             place = traceback.extract_tb(error.__traceback__)[-1]
             violation = f"{type(error).__name__} at {place.filename.rpartition('/')[2]}:{place.lineno}: {error}"
             trace = traceback.format_exc()
@@ -150,7 +154,7 @@ class ClientSimulation:
             happened=happened,
         )
 
-    # -- the story ------------------------------------------------------------------------------------------------
+    # -- the run --------------------------------------------------------------------------------------------------
 
     def _host(self, name: str) -> ClientHost:
         rate_ppm = self.scheduler.stream(f"client clock/{name}").randint(*self.clients.clock_ppm)
@@ -174,7 +178,7 @@ class ClientSimulation:
             self.scheduler.after(rng.randint(0, 100_000), lambda node=node: self.cluster.start(node))  # type: ignore[misc]
         founder = self._founder()
         if not self.scheduler.run(30 * SECOND, lambda: founder.settled):
-            raise Violation("the topics could not be made within 30 s without any fault")
+            raise Violation("the topics could not be created within 30 s without any fault")
         founder.end()
 
     def _founder(self) -> AdminLoad:
@@ -244,7 +248,7 @@ class ClientSimulation:
             producer.stop()
         self._wait(lambda: next((each.missing for each in self._producers if each.missing), ""))
         self._wait(self._unread)
-        # What comes behind this, late, of a producer that waits for no answers, nobody is left to read.
+        # Late records of a producer that waits for no answers, after this point, have no reader left.
         for habits, _ in self.clients.groups:
             self._reached |= self._ends(habits.group_id)
         for member in self._members:
@@ -274,7 +278,7 @@ class ClientSimulation:
         return self._uncommitted()
 
     def _uncommitted(self) -> str:
-        """What a group has not committed yet of what there is."""
+        """Returns what a group has not committed yet; empty if it has committed everything."""
         for habits, _ in self.clients.groups:
             found = self.cluster.invariants.coordinators.group(habits.group_id)
             for part, end in self._ends(habits.group_id).items():

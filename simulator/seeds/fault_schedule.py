@@ -1,4 +1,4 @@
-"""The schedule of a seed's faults: when each strikes, and of what kind, whatever the cluster does meanwhile."""
+"""The schedule of a seed's faults: time and kind of each, independent of the cluster's behaviour."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class InjectedFault(NamedTuple):
 
 
 class SimFaults:
-    """Injects faults until told to stop.
+    """Injects faults until it is stopped.
 
     Arguments:
-        only: the numbers of the faults that strike; None for all. The others are left out without changing these.
+        only: the numbers of the faults to inject; None for all. Leaving out the others does not change these.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class SimFaults:
 
     @property
     def count(self) -> Counter[str]:
-        """How many of each kind there were."""
+        """Returns the number of faults of each kind."""
         return Counter(fault.kind for fault in self.struck)
 
     def end(self) -> None:
-        """No more faults; those under way are undone by ``SimCluster.heal``."""
+        """Stops injecting faults; those under way are undone by ``SimCluster.heal``."""
         self._active = False
 
     def _next(self) -> None:

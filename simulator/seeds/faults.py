@@ -1,7 +1,7 @@
-"""The kinds of fault: what each does to a simulated cluster, and how it ends.
+"""The kinds of fault: their effect on a simulated cluster, and their end.
 
-A strike draws from a random stream of its own. So leaving one out does not change what the others are, and a failing
-seed can be cut down to the few that matter.
+A fault draws from a random stream of its own. So leaving one out does not change the others, and a failing seed can be
+reduced to the few that matter.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from quorumlog.simulator.world.scheduler import Scheduler
 from quorumlog.v1 import admin_pb2
 
 SECOND = 1_000_000
-#: A node that is asked to stop has this long (µs) before it counts as stuck.
+#: Time after which a node that was asked to stop counts as stuck (µs).
 STOP_TIMEOUT_US = 20 * SECOND
 
 
@@ -31,10 +31,10 @@ class FaultInjection:
     """One fault as it happens.
 
     Arguments:
-        rng: this strike's alone.
-        tempo: what lengths are multiplied with.
-        active: whether faults still go on; afterwards the cluster has been healed, and nothing may be undone twice.
-        say: takes a line that tells what was done.
+        rng: random stream of this fault alone.
+        tempo: factor of the usual durations.
+        active: True while faults are enabled; afterwards the cluster has been healed, and nothing may be undone twice.
+        say: called with a line that describes the fault.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class FaultInjection:
         self._active = active
 
     def node(self) -> int:
-        """Any node; more often than not one that leads something."""
+        """Returns any node; usually one that leads something."""
         leading = [
             number
             for number, process in self.cluster.processes.items()
@@ -65,20 +65,20 @@ class FaultInjection:
         return self.rng.choice(self.cluster.node_ids)
 
     def process(self) -> SimProcess:
-        """Any node's machine."""
+        """Returns the machine of any node."""
         return self.cluster.processes[self.node()]
 
     def others(self, node: int) -> list[int]:
-        """All nodes but one."""
+        """Returns all nodes but one."""
         return [other for other in self.cluster.node_ids if other != node]
 
     def length(self, least: int, most: int) -> int:
-        """A time (µs) at the seed's tempo. Skewed towards the short end."""
+        """Returns a duration (µs) at the seed's tempo, skewed towards the short end."""
         spread = int((most - least) * self.rng.random() ** 2)
         return int((least + spread) * self._tempo) + 1
 
     def after(self, delay: int, action: Callable[[], None]) -> None:
-        """Does it in ``delay`` µs, if faults still go on then."""
+        """Runs an action in ``delay`` µs, if faults are still enabled then."""
 
         def if_active() -> None:
             if self._active():
@@ -87,13 +87,13 @@ class FaultInjection:
         self.scheduler.after(delay, if_active)
 
     def start(self, node: int) -> None:
-        """Starts the node's process unless it runs."""
+        """Starts the node's process unless it is running."""
         if not self.cluster.processes[node].running:
-            self.say(f"node {node} starts again")
+            self.say(f"node {node} restarts")
             self.cluster.start(node)
 
     def cut(self, pairs: Iterable[tuple[int, int]]) -> None:
-        """Lets nothing through from the one to the other of each pair, for a while."""
+        """Drops all messages from the one to the other node of each pair, for a while."""
         cut = list(pairs)
         for sender, receiver in cut:
             self.cluster.network.cut(sender, receiver)
@@ -108,7 +108,7 @@ class FaultInjection:
 
 
 def arrows(pairs: Iterable[tuple[int, int]]) -> str:
-    """Pairs of nodes for people."""
+    """Formats pairs of nodes for people."""
     return " ".join(f"{sender}→{receiver}" for sender, receiver in sorted(set(pairs)))
 
 
@@ -116,7 +116,7 @@ def arrows(pairs: Iterable[tuple[int, int]]) -> str:
 
 
 def kill(strike: FaultInjection, node: int | None = None, silent: bool = False) -> None:
-    """SIGKILL."""
+    """Kills a node with SIGKILL."""
     process = strike.cluster.processes[strike.node() if node is None else node]
     if process.running:
         strike.say(f"node {process.node_id} dies")
@@ -125,27 +125,27 @@ def kill(strike: FaultInjection, node: int | None = None, silent: bool = False) 
 
 
 def power_loss(strike: FaultInjection) -> None:
-    """The machine is gone, and nobody is told: its peers find out by keepalive."""
+    """Cuts a machine's power without notifying anyone: its peers detect it by keepalive."""
     kill(strike, silent=True)
 
 
 def kill_all(strike: FaultInjection) -> None:
-    """Every process at once, or the power of all machines."""
+    """Kills every process at once, or cuts the power of all machines."""
     silent = strike.rng.random() < 0.5
     for node in strike.cluster.node_ids:
         kill(strike, node, silent)
 
 
 def kill_at_sync(strike: FaultInjection) -> None:
-    """SIGKILL between the end of a sync and the moment when the node hears of it."""
+    """Kills a node between the end of a sync and the moment when the node is notified of it."""
     node = strike.node()
     strike.say(f"node {node} dies after its next sync")
-    # Not at once: the sync has to end first.
+    # Not immediately: the sync has to end first.
     strike.cluster.processes[node].disk.after_sync = lambda: strike.after(0, lambda: kill(strike, node))
 
 
 def slow_start(strike: FaultInjection) -> None:
-    """Killed and started at once; its sockets are open long before it does anything."""
+    """Kills and restarts a node; its sockets are open long before it does anything."""
     process = strike.process()
     if process.running:
         strike.say(f"node {process.node_id} is restarted, and slow to start")
@@ -157,7 +157,7 @@ def slow_start(strike: FaultInjection) -> None:
 
 
 def pause(strike: FaultInjection) -> None:
-    """SIGSTOP, and SIGCONT later."""
+    """Pauses a node with SIGSTOP, and resumes it later."""
     process = strike.process()
     if process.running and not process.paused:
         strike.say(f"node {process.node_id} is paused")
@@ -166,7 +166,7 @@ def pause(strike: FaultInjection) -> None:
 
 
 def stop(strike: FaultInjection, node: int | None = None) -> None:
-    """SIGTERM: the node hands over what it leads and ends; started again later."""
+    """Stops a node with SIGTERM, so that it hands its leaderships over; restarts it later."""
     process = strike.cluster.processes[strike.node() if node is None else node]
     if not process.running or process.paused:
         return
@@ -177,7 +177,7 @@ def stop(strike: FaultInjection, node: int | None = None) -> None:
     def gone() -> None:
         if process.node is asked and not process.paused:
             waited = STOP_TIMEOUT_US // SECOND
-            raise Violation(f"node {process.node_id} was asked to stop and has not after {waited} s")
+            raise Violation(f"node {process.node_id} was asked to stop, but is still running after {waited} s")
         strike.start(process.node_id)
 
     def restart() -> None:
@@ -190,7 +190,7 @@ def stop(strike: FaultInjection, node: int | None = None) -> None:
 
 
 def rolling_stop(strike: FaultInjection) -> None:
-    """SIGTERM for one node after the other: a storm of leadership transfers."""
+    """Stops one node after the other with SIGTERM: a storm of leadership transfers."""
     nodes = list(strike.cluster.node_ids)
     strike.rng.shuffle(nodes)
     for place, node in enumerate(nodes):
@@ -198,7 +198,7 @@ def rolling_stop(strike: FaultInjection) -> None:
 
 
 def elect_leaders(strike: FaultInjection) -> None:
-    """An operator asks that the preferred leaders lead, whatever is going on."""
+    """Requests an election of preferred leaders, regardless of other faults."""
     node = strike.node()
     strike.say(f"node {node} is asked to bring the leaderships to the preferred leaders")
     request = admin_pb2.ElectLeadersRequest(timeout_ms=500)
@@ -206,7 +206,7 @@ def elect_leaders(strike: FaultInjection) -> None:
 
 
 def reassign(strike: FaultInjection) -> None:
-    """An operator moves a partition to other nodes, or changes which of its replicas is the preferred leader."""
+    """Moves a partition to other nodes, or changes its preferred leader."""
     asked = strike.process()
     partitions = list(asked.image.partitions.values()) if asked.image is not None else []
     if not partitions:
@@ -223,10 +223,10 @@ def reassign(strike: FaultInjection) -> None:
 
 
 def alter_retention(strike: FaultInjection) -> None:
-    """An operator changes how much of a topic is kept."""
+    """Changes a topic's retention."""
     asked = strike.process()
     topics = asked.image.topics.values() if asked.image is not None else ()
-    # The topics of the metadata probe are its own: it would take the change for a stale read.
+    # The topics of the metadata probe are excluded: it would take the change for a stale read.
     names = [t.name for t in topics if "cleanup.policy" not in t.configs and not t.name.startswith("probed")]
     if not names:
         return
@@ -245,13 +245,13 @@ def alter_retention(strike: FaultInjection) -> None:
 
 
 def isolate(strike: FaultInjection) -> None:
-    """A node is cut off from all others."""
+    """Isolates a node from all others."""
     node = strike.node()
     strike.cut([pair for other in strike.others(node) for pair in ((node, other), (other, node))])
 
 
 def split(strike: FaultInjection) -> None:
-    """Two sides that do not hear each other."""
+    """Splits the cluster into two sides."""
     nodes = list(strike.cluster.node_ids)
     strike.rng.shuffle(nodes)
     place = strike.rng.randint(1, len(nodes) - 1)
@@ -260,7 +260,7 @@ def split(strike: FaultInjection) -> None:
 
 
 def one_way(strike: FaultInjection) -> None:
-    """A node can speak to some others and not hear them, or the other way round."""
+    """Cuts the links between a node and some others in one direction."""
     node = strike.node()
     others = strike.others(node)
     others = strike.rng.sample(others, strike.rng.randint(1, len(others)))
@@ -269,19 +269,19 @@ def one_way(strike: FaultInjection) -> None:
 
 
 def link(strike: FaultInjection) -> None:
-    """A single link is dead, in both directions; everybody else hears everybody."""
+    """Cuts a single link in both directions; all other links work."""
     one, other = strike.rng.sample(strike.cluster.node_ids, 2)
     strike.cut([(one, other), (other, one)])
 
 
 def link_one_way(strike: FaultInjection) -> None:
-    """A single link carries in one direction only."""
+    """Cuts a single link in one direction."""
     one, other = strike.rng.sample(strike.cluster.node_ids, 2)
     strike.cut([(one, other)])
 
 
 def sever(strike: FaultInjection) -> None:
-    """A node's peers notice at once that it is gone, while it takes itself for connected."""
+    """Breaks a node's connections so that its peers notice immediately, while it believes itself connected."""
     node = strike.node()
     strike.say(f"node {node} is severed")
     cut = strike.cluster.network.sever(node)
@@ -295,14 +295,14 @@ def sever(strike: FaultInjection) -> None:
 
 
 def reset(strike: FaultInjection) -> None:
-    """A link's connections break and are opened again."""
+    """Breaks a link's connections, which are opened again."""
     one, other = strike.rng.sample(strike.cluster.node_ids, 2)
     strike.say(f"the link {one}-{other} breaks")
     strike.cluster.network.reset(one, other)
 
 
 def slow_network(strike: FaultInjection) -> None:
-    """Everything takes much longer on the wire."""
+    """Slows the whole network down."""
     network = strike.cluster.network
     network.slowdown = strike.rng.choice((5, 20, 100))
     strike.say(f"the network is {network.slowdown} times slower")
@@ -314,7 +314,7 @@ def slow_network(strike: FaultInjection) -> None:
 
 
 def unruly_network(strike: FaultInjection) -> None:
-    """Frames are lost, doubled, and overtake each other, while the streams stay up."""
+    """Loses, duplicates and reorders frames, while the streams stay up."""
     rng = strike.rng
     unruliness = Unruliness(rng.choice((0.0, 0.02, 0.2)), rng.choice((0.0, 0.02, 0.2)), rng.choice((0.0, 0.05, 0.3)))
     strike.say(
@@ -333,7 +333,7 @@ def unruly_network(strike: FaultInjection) -> None:
 
 
 def disk_full(strike: FaultInjection) -> None:
-    """No room for a while."""
+    """Fills a disk for a while."""
     process = strike.process()
     strike.say(f"the disk of node {process.node_id} is full")
     process.disk.full = True
@@ -345,7 +345,7 @@ def disk_full(strike: FaultInjection) -> None:
 
 
 def disk_stall(strike: FaultInjection) -> None:
-    """Syncs do not end for a while."""
+    """Blocks syncs for a while."""
     process = strike.process()
     length = strike.length(50_000, 4 * SECOND)
     strike.say(f"the disk of node {process.node_id} stalls for {length // 1_000} ms")
@@ -353,7 +353,7 @@ def disk_stall(strike: FaultInjection) -> None:
 
 
 def disk_error(strike: FaultInjection) -> None:
-    """The next commit fails: nobody knows whether it is on the disk. The process must end."""
+    """Fails the next commit, so that it is unknown if it is on the disk. The process must exit."""
     process = strike.process()
     if process.running:
         strike.say(f"the next commit of node {process.node_id} fails")
@@ -362,7 +362,9 @@ def disk_error(strike: FaultInjection) -> None:
 
 
 def disk_read_error(strike: FaultInjection) -> None:
-    """The next read of the log finds damage: the process must end with a line; the next one reads it well."""
+    """Makes the next read of the log report damage: the process must exit with a line; the next one reads it
+    correctly.
+    """
     process = strike.process()
     if process.running:
         strike.say(f"the next read of node {process.node_id} finds damage")
@@ -371,12 +373,13 @@ def disk_read_error(strike: FaultInjection) -> None:
 
 
 def flipped_bits(strike: FaultInjection) -> None:
-    """Some entries on one disk are not any more what was written. Another disk has each of them, and no damage of that
-    group; and the others are enough without this replica: an entry that they compact meanwhile has it begin anew."""
+    """Damages some entries on one disk. Another disk has each of them, without damage of that group; and the others are
+    enough without this replica: if they compact such an entry in the meantime, it starts from scratch.
+    """
     process = strike.process()
     cluster, node = strike.cluster, process.node_id
     synced, image = process.disk.synced, newest_image(strike.cluster)
-    # Who gives a copy up has read another one whole, a moment ago.
+    # A node that gives its copy up has just read another one completely.
     moving = {group for group, record in image.partitions.items() if record.is_moving} if image is not None else set()
     groups = [
         group
@@ -390,7 +393,8 @@ def flipped_bits(strike: FaultInjection) -> None:
         return
     group = strike.rng.choice(groups)
     durable = synced[group]
-    # Who is no voter may be let go, and who lacks metadata may begin anew: neither is asked for an entry for ever.
+    # A non-voter may be removed, and a node without metadata may start from scratch: neither is a permanent source of
+    # an entry.
     voters = {node_id for half in durable.configuration.halves for node_id in half}
     others = [
         other.disk
@@ -406,7 +410,7 @@ def flipped_bits(strike: FaultInjection) -> None:
             if group in disk.synced and is_same_entry(entry, disk.synced[group].entry(entry.index))
         ]
         is_whole = any(not disk.damaged.get(group) and group not in disk.broken for disk in elsewhere)
-        # Two that have lost the same entry would have nobody to bring it once the third has compacted its log.
+        # If two replicas lost the same entry, no source would remain once the third has compacted its log.
         if is_whole and not any(entry.index in disk.damaged.get(group, ()) for disk in others):
             struck.append(entry.index)
     if struck:
@@ -415,13 +419,14 @@ def flipped_bits(strike: FaultInjection) -> None:
 
 
 def _is_no_vote_of_two(image: MetadataImage | None, node: int) -> bool:
-    """Whether a node is not about to be one of two that vote on the metadata, who cannot be done without."""
+    """True if a node is not about to be one of two metadata voters, which are both indispensable."""
     return image is not None and (node not in image.quorum.voters or len(image.quorum.voters) >= MIN_VOTERS)
 
 
 def _may_begin_anew(cluster: SimCluster, node: int) -> bool:
-    """Whether a node may lose its metadata. It cannot start without them, and moves all that it has aside. Beside a
-    witness somebody would have to replace it."""
+    """True if a node may lose its metadata. It cannot start without them, and moves its whole storage aside. Beside a
+    witness an operator would have to replace it.
+    """
     options, held = cluster.options, cluster.processes[node].disk.synced
     replicated = options.replication_factor % 2 == 1 and options.min_insync_replicas >= 2
     beside_a_witness = any(durable.configuration.witnesses for durable in held.values())
@@ -429,8 +434,9 @@ def _may_begin_anew(cluster: SimCluster, node: int) -> bool:
 
 
 def broken_replica(strike: FaultInjection) -> None:
-    """A node starts again, and finds rows of one replica damaged. No other replica of it is broken, and the others are
-    enough without it."""
+    """Restarts a node, which finds rows of one replica damaged. No other replica of it is broken, and the others are
+    enough without it.
+    """
     process = strike.process()
     groups = [
         group
@@ -449,14 +455,14 @@ def broken_replica(strike: FaultInjection) -> None:
 
 
 def clock_jump(strike: FaultInjection) -> None:
-    """The wall clock jumps, within the hour that nodes allow a producer's clock to be ahead of theirs."""
+    """Makes the wall clock jump, within the hour by which nodes allow a producer's clock to be ahead of theirs."""
     process = strike.process()
     process.wall_offset_ms = strike.rng.randint(-1_800_000, 1_800_000)
     strike.say(f"the wall clock of node {process.node_id} is {process.wall_offset_ms / 1_000:.0f} s off")
 
 
 class FaultKind(NamedTuple):
-    """A kind of fault. ``needs_peers``: it means nothing to a single node. ``apart``: seeds draw it by itself."""
+    """A kind of fault. ``needs_peers``: it is meaningless for a single node. ``apart``: seeds draw it separately."""
 
     strike: Callable[[FaultInjection], None]
     needs_peers: bool = False

@@ -1,7 +1,7 @@
-"""What a seed decides before anything happens: every parameter of its cluster, load and faults (swarm testing).
+"""The decisions of a seed before the run: every parameter of its cluster, load and faults (swarm testing).
 
-A mix that is the same for all seeds finds one kind of trouble again and again; here each seed leaves most things out
-and overdoes a few. The typical seed is short and dense in faults, one in fifty is long.
+A mix that is the same for all seeds keeps finding one kind of failure; here each seed leaves most things out and
+overdoes a few. The typical seed is short and dense in faults, one in fifty is long.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ from quorumlog.simulator.world.limited_clients import WRITER
 from quorumlog.simulator.world.network import NetworkOptions
 
 SECOND = 1_000_000
-#: Partitions beyond these are written to and compared in the end, but nobody reads them under way.
+#: Maximum number of partitions that are read during the run; further ones are written, and compared at the end.
 MOST_WATCHED = 4
-#: Silence after which a producer may be forgotten, where seeds have that happen: longer than any of its retries.
+#: Silence after which a producer may be forgotten, in seeds in which that happens: longer than any of its retries.
 EXPIRATION_US = 4 * SECOND
-#: A leader may take in that many frames' worth before it has been replicated.
+#: Backlog that a leader may accept before it is replicated, in frames.
 BACKLOG_FRAMES = 40
-#: Partitions of one reader in Kafka's sessions.
+#: Maximum number of partitions of one reader in Kafka's sessions.
 MOST_READ = 8
 
 
 @dataclass(slots=True)
 class KafkaReading:
-    """The readers in Kafka's fetch sessions, and how much nodes keep of those.
+    """Readers in Kafka's fetch sessions, and limits of the sessions that nodes keep.
 
     Arguments:
-        kept_partitions: how many the sessions at one node's port may have together.
-        node_sessions: how many sessions a node keeps; None: as many as others.
+        kept_partitions: maximum number of partitions of all sessions at one node's port together.
+        node_sessions: maximum number of sessions of a node; None: the usual one.
     """
 
     readers: list[KafkaReaderPlan] = field(default_factory=list)
@@ -63,14 +63,14 @@ class KafkaReading:
 
 @dataclass(slots=True)
 class FaultPlan:
-    """Which faults, how often and for how long.
+    """Kinds, frequency and duration of faults.
 
     Arguments:
-        weights: kind of fault to how often it is chosen.
-        gap_us: least and most time between two strikes.
-        tempo: what the usual lengths of faults (seconds) are multiplied with.
-        duration_us: how long strikes go on; longer if there have been few events by then.
-        from_the_start: strikes begin before the cluster has formed.
+        weights: kind of fault to its relative frequency.
+        gap_us: minimum and maximum time between two faults.
+        tempo: factor of the usual durations of faults (seconds).
+        duration_us: time with faults; longer if there have been few events by then.
+        from_the_start: faults start before the cluster has formed.
     """
 
     weights: dict[str, int]
@@ -87,29 +87,29 @@ class Plan:
     Arguments:
         cluster: machines, disks, network, limits.
         topics: name to number of partitions.
-        late_topic: partitions of a topic that comes to be in the midst of it all, and when (µs); None without one.
+        late_topic: partitions of a topic that is created during the run, and when (µs); None without one.
         producers: by name.
-        probe_us: time between a probe's questions.
-        reads_on: consumers and probes go on while the cluster heals.
-        quiet_us: how long nothing may happen once the cluster has healed.
-        metadata_probe: whether somebody creates topics and reads the metadata linearizably.
-        configs: what is set on each topic.
-        deletions_us: time between deletions of records by command; (0, 0) for none.
+        probe_us: time between two requests of a probe.
+        reads_on: consumers and probes continue while the cluster heals.
+        quiet_us: time without any activity after the cluster has healed.
+        metadata_probe: True if a client creates topics and reads the metadata linearizably.
+        configs: settings of each topic.
+        deletions_us: time between two DeleteRecords requests; (0, 0) for none.
         name_deletions_us: time between deletions of producer names; (0, 0) for none.
-        look_ups_us: time between look-ups of times; (0, 0) for none.
-        moves_us: time between two wishes to move a partition; (0, 0): never.
-        drains_us: time between two wishes that a node be drained, or stay; (0, 0): never.
-        rebalances_us: time between two wishes that partitions be spread evenly; (0, 0): never.
-        quorum_us: time between two wishes that others vote in the metadata quorum; (0, 0): never.
-        losses_us: time between two things that are done to lose and replace disks; (0, 0): none is lost.
-        damage_moves_us: time between two looks for partitions that are to be moved away from damaged replicas; (0, 0):
+        look_ups_us: time between lookups of times; (0, 0) for none.
+        moves_us: time between two requests to move a partition; (0, 0): never.
+        drains_us: time between two requests to drain or undrain a node; (0, 0): never.
+        rebalances_us: time between two requests to rebalance partitions; (0, 0): never.
+        quorum_us: time between two changes of the metadata quorum's voters; (0, 0): never.
+        losses_us: time between two steps of losing and replacing disks; (0, 0): none is lost.
+        damage_moves_us: time between two searches for partitions that must be moved away from damaged replicas; (0, 0):
             never.
-        rights_us: time between two changes of what clients may do; (0, 0): nobody is asked for permission.
-        quotas_us: time between two changes of how much they may do; (0, 0): nobody is limited.
+        rights_us: time between two changes of ACLs; (0, 0): authorization is off.
+        quotas_us: time between two changes of quotas; (0, 0): there are none.
         groups: consumer groups.
-        groups_stay: their members are still there while nothing may happen.
-        classic_groups: those whose members assign.
-        kafka: consumers of Kafka's protocol.
+        groups_stay: their members still exist during the time without activity.
+        classic_groups: groups whose members assign.
+        kafka: consumers with Kafka's protocol.
     """
 
     cluster: ClusterOptions
@@ -141,12 +141,12 @@ class Plan:
 
     @property
     def compacted(self) -> set[str]:
-        """Topics of which only the last record of each key is kept."""
+        """Topics for which only the last record of each key is retained."""
         return {topic for topic, configs in self.configs.items() if configs.get("cleanup.policy") == "compact"}
 
     @property
     def partitions(self) -> list[PartitionName]:
-        """Every partition that clients use from the beginning."""
+        """Every partition that clients use from the start."""
         return [PartitionName(name, number) for name, count in self.topics.items() for number in range(count)]
 
     @property
@@ -157,11 +157,11 @@ class Plan:
 
 
 def draw_plan(seed: int, with_groups: bool = False, with_rights: bool = False) -> Plan:
-    """The plan of a seed.
+    """Draws the plan of a seed.
 
     Arguments:
-        with_groups: it has consumer groups, whether or not it would have some of itself.
-        with_rights: clients need permission, but for those that do without.
+        with_groups: use consumer groups in any case.
+        with_rights: clients need ACLs, except for those without authentication.
     """
     rng = random.Random(f"{seed}/plan")
     long = rng.random() < 0.02
@@ -176,7 +176,7 @@ def draw_plan(seed: int, with_groups: bool = False, with_rights: bool = False) -
         probe_us=rng.choice(((30_000, 300_000), (200_000, 1_000_000))),
         reads_on=rng.random() < 0.3,
         faults=_draw_faults(rng, cluster.nodes, long),
-        # Longer than any election timeout, so that an election that nothing caused has time to happen.
+        # Longer than any election timeout, so that an election without a cause has time to happen.
         quiet_us=10 * SECOND if rng.random() < 0.02 else 2 * cluster.raft.election_timeout_us + SECOND // 5,
         metadata_probe=rng.random() < 0.25,
     )
@@ -243,7 +243,7 @@ def _draw_cluster(rng: random.Random) -> ClusterOptions:
         through_codec=rng.random() < 0.15,
         pace=pace,
         clock_rates_ppm=rng.choice(((0, 0), (-200, 200), (-50_000, 50_000))),
-        # Where it is on, preferred leaders must lead in the end; even the longest backoff is over then.
+        # If it is enabled, preferred leaders must lead at the end; even the longest backoff is over then.
         balance=BalanceOptions(
             enabled=rng.random() < 0.7,
             check_interval_us=SECOND // 20,
@@ -254,7 +254,7 @@ def _draw_cluster(rng: random.Random) -> ClusterOptions:
 
 
 def _draw_witnesses(rng: random.Random, options: ClusterOptions) -> None:
-    """In a quarter of the seeds that have the nodes for it, every partition has two copies, or four, and a witness."""
+    """Gives every partition two or four copies and a witness, in a quarter of the seeds with enough nodes."""
     if options.nodes < 3 or options.replication_factor < 3 or rng.random() > 0.25:
         return
     options.replication_factor = 4 if options.nodes == 5 and rng.random() < 0.5 else 2
@@ -262,12 +262,12 @@ def _draw_witnesses(rng: random.Random, options: ClusterOptions) -> None:
     options.limits = replace(options.limits, witness_traces=rng.choice((1, 4, 20, 1_000)))
     if rng.random() < 0.3:
         options.witness_only = tuple(rng.sample(range(1, options.nodes + 1), rng.choice((1, 1, 2))))
-        # Enough are left for the copies.
+        # Enough nodes are left for the copies.
         options.witness_only = options.witness_only[: options.nodes - options.replication_factor]
 
 
 def _draw_snapshots(rng: random.Random, options: ClusterOptions) -> None:
-    """Snapshots that come often; small slices make many of every transfer, so that faults fall between them."""
+    """Draws frequent snapshots; small slices divide every transfer, so that faults happen between them."""
     options.limits = replace(
         options.limits,
         snapshot_slice_bytes=rng.choice((40, 150, 256 << 10)),
@@ -280,7 +280,7 @@ def _draw_snapshots(rng: random.Random, options: ClusterOptions) -> None:
 
 
 def _draw_raft(rng: random.Random, pace: float) -> RaftOptions:
-    """Limits small enough to be met, in some seeds."""
+    """Draws limits that are small enough to be reached, in some seeds."""
     times = RaftOptions(
         heartbeat_interval_us=int(100_000 * pace),
         witness_silence_us=int(300_000 * pace),
@@ -300,8 +300,9 @@ def _draw_raft(rng: random.Random, pace: float) -> RaftOptions:
 
 
 def _bound_backlog(options: ClusterOptions) -> None:
-    """What a leader may take in has to be replicated once all is healed. One frame of 400 bytes to a peer at a time
-    carries 13 KiB a second over a slow network between slow disks: 64 MiB would take hours."""
+    """Bounds the backlog that a leader may accept, which must be replicated after all faults. One frame of 400 bytes to
+    a peer at a time carries 13 KiB a second over a slow network between slow disks: 64 MiB would take hours.
+    """
     largest = BACKLOG_FRAMES * options.limits.frame_bytes
     options.raft = replace(options.raft, max_uncommitted_bytes=min(options.raft.max_uncommitted_bytes, largest))
 
@@ -316,8 +317,9 @@ def _draw_topics(rng: random.Random) -> dict[str, int]:
 
 
 def _draw_producers(rng: random.Random, pace: float) -> dict[str, SimProducerOptions]:
-    """One to three idempotent producers, and sometimes one that fires and hopes. Some seeds have long silences between
-    bursts, so that groups fall asleep and wake."""
+    """Draws one to three idempotent producers, and sometimes one with acks=0. Some seeds have long silences between
+    bursts, so that groups fall asleep and wake.
+    """
     silent_us = rng.choice(((0, 0), (0, 0), (300_000, 3 * SECOND)))
     producers = {f"producer{number}": _draw_producer(rng, ACKS_ALL, silent_us) for number in range(rng.randint(1, 3))}
     if rng.random() < 0.2:
@@ -339,7 +341,7 @@ def _draw_producer(rng: random.Random, acks: int, silent_us: tuple[int, int]) ->
 
 
 def _draw_retention(rng: random.Random, plan: Plan) -> None:
-    """Logs that lose their beginning, by bytes, by time and by command; in a third of all seeds nothing ever goes."""
+    """Draws retention by bytes, by time and by command; in a third of all seeds no record is ever removed."""
     if rng.random() < 0.3:
         return
     for topic in plan.topics:
@@ -359,7 +361,7 @@ def _draw_retention(rng: random.Random, plan: Plan) -> None:
 
 
 def _draw_compaction(rng: random.Random, plan: Plan) -> None:
-    """A topic of which only the last record of each key is kept; small limits make many passes of many pieces."""
+    """Draws a compacted topic; small limits make many passes of many pieces."""
     if rng.random() < 0.75:
         return
     keyed = rng.choice(sorted(plan.topics))
@@ -381,7 +383,9 @@ def _draw_compaction(rng: random.Random, plan: Plan) -> None:
 
 
 def _draw_identities(rng: random.Random, plan: Plan) -> None:
-    """Who produces under a name, who sends again what is acknowledged, and how soon the silent are forgotten."""
+    """Draws producers with names, producers that repeat acknowledged records, and the time after which silent ones are
+    forgotten.
+    """
     few = plan.cluster.limits.producers_per_partition < len(plan.producers) * 100
     expires = rng.random() < 0.15
     if expires:
@@ -391,7 +395,7 @@ def _draw_identities(rng: random.Random, plan: Plan) -> None:
         if options.acks != ACKS_ALL:
             continue
         named = rng.random() < 0.4
-        # Whoever may be forgotten must not send again what it sent long ago.
+        # A producer that may be forgotten must not repeat records that it sent long ago.
         replays = rng.choice((0.0, 0.3, 1.0)) if named or not (few or expires) else 0.0
         plan.producers[name] = replace(options, named=named, replays=replays)
         if expires:
@@ -400,7 +404,7 @@ def _draw_identities(rng: random.Random, plan: Plan) -> None:
 
 
 def _draw_kafka_readers(rng: random.Random, plan: Plan) -> None:
-    """Where Kafka's clients read, nodes have a port for them, and all that is written can be translated there."""
+    """Draws readers with Kafka's protocol; then nodes have a port for them, and all records can be translated there."""
     reading = plan.kafka = draw_kafka_reading(rng, plan.partitions)
     if not reading.readers:
         return
@@ -412,26 +416,26 @@ def _draw_kafka_readers(rng: random.Random, plan: Plan) -> None:
 
 
 def _draw_name_deletions(rng: random.Random, plan: Plan) -> None:
-    """Where producers have names, in half of the seeds somebody deletes them under their hands."""
+    """Draws deletions of producer names, in half of the seeds with named producers."""
     if plan.producer_names and rng.random() < 0.5:
         plan.name_deletions_us = rng.choice(((10_000, 100_000), (50_000, 400_000)))
 
 
 def _draw_quorum(rng: random.Random, plan: Plan) -> None:
-    """One seed in five changes who votes in the metadata quorum, as long as it is hurt."""
+    """Draws changes of the metadata quorum's voters during faults, in one seed of five."""
     if plan.cluster.nodes > 1 and rng.random() < 0.2:
         plan.quorum_us = rng.choice(((20_000, 200_000), (100_000, 1_000_000), (500_000, 2_000_000)))
 
 
 def _draw_drains(rng: random.Random, plan: Plan) -> None:
-    """Where there are more nodes than replicas, nodes are drained in half of the seeds; of others in a few."""
+    """Draws drains of nodes: in half of the seeds with more nodes than replicas, and in a few others."""
     nodes, factor = plan.cluster.nodes, plan.cluster.replication_factor
     if nodes > 1 and rng.random() < (0.5 if nodes > factor else 0.05):
         plan.drains_us = rng.choice(((50_000, 500_000), (200_000, 1_500_000), (500_000, 3_000_000)))
 
 
 def _draw_balance(rng: random.Random, plan: Plan) -> None:
-    """Where nodes may be uneven, somebody wants balance in some seeds; and copies have a limit that is felt."""
+    """Draws rebalance requests where nodes may be uneven, in some seeds; and an effective throttle of copies."""
     if not (plan.moves_us[1] or plan.drains_us[1]):
         return
     if rng.random() < 0.4:
@@ -442,19 +446,20 @@ def _draw_balance(rng: random.Random, plan: Plan) -> None:
 
 
 def _draw_moves(rng: random.Random, plan: Plan) -> None:
-    """Partitions that are moved about, in some seeds; where there are more nodes than replicas, in most."""
+    """Draws moves of partitions, in some seeds; in most if there are more nodes than replicas."""
     nodes, factor = plan.cluster.nodes, plan.cluster.replication_factor
     if nodes > 1 and rng.random() < (0.7 if nodes > factor else 0.1):
         plan.moves_us = rng.choice(((20_000, 200_000), (100_000, 1_000_000), (500_000, 2_000_000)))
 
 
 def _draw_losses(rng: random.Random, plan: Plan) -> None:
-    """Nodes that lose their disks, in one seed of five where a disk may be lost: with one replica, or with fewer than
-    two in sync, what is committed may be on that disk alone."""
+    """Draws losses of disks, in one seed of five in which a disk may be lost: with one replica, or with fewer than two
+    in sync, committed records may be on that disk alone.
+    """
     cluster = plan.cluster
     may_lose = cluster.nodes >= 3 and cluster.replication_factor >= 3 and cluster.min_insync_replicas >= 2
     if cluster.replication_factor % 2 == 0:
-        # The node is drained first: to where nothing of a partition is yet, nor a witness that was to be moved there.
+        # The node is drained first: to a node without a replica of the partition, and without a witness on its way.
         to_spare = cluster.nodes - len(cluster.witness_only) - cluster.replication_factor - 1
         may_lose = to_spare >= 2
     if may_lose and not cluster.disks_lie and rng.random() < 0.2:
@@ -462,15 +467,15 @@ def _draw_losses(rng: random.Random, plan: Plan) -> None:
 
 
 def _draw_damage(rng: random.Random, plan: Plan) -> None:
-    """Disks that give other bytes back, in an eighth of the seeds; what nobody reads, scrubs find."""
+    """Draws disks that return other bytes, in an eighth of the seeds; scrubs find damage that is never read."""
     cluster = plan.cluster
     if cluster.nodes < 3 or cluster.replication_factor < 2 or rng.random() > 0.125:
         return
     if cluster.replication_factor % 2 == 0:
         to_spare = cluster.nodes - len(cluster.witness_only) - cluster.replication_factor - 1
         if cluster.min_insync_replicas >= cluster.replication_factor and to_spare < 2:
-            # Nothing could be written any more: no node can take the place of a damaged replica. One may be taken by a
-            # witness that was to be elsewhere.
+            # Writing could become impossible: no node can replace a damaged replica. One may be occupied by a witness
+            # that should be elsewhere.
             return
         plan.damage_moves_us = rng.choice(((50_000, 300_000), (300_000, 1_000_000)))
     weights = plan.faults.weights
@@ -481,7 +486,7 @@ def _draw_damage(rng: random.Random, plan: Plan) -> None:
 
 
 def _draw_repair(rng: random.Random, plan: Plan) -> None:
-    """Controllers that move partitions by themselves, in some seeds: towards balance, and off nodes that are gone."""
+    """Draws controllers that move partitions automatically, in some seeds: towards balance, and off lost nodes."""
     if plan.cluster.nodes < 3:
         return
     balances, recovers = rng.random() < 0.12, rng.random() < 0.12
@@ -492,7 +497,7 @@ def _draw_repair(rng: random.Random, plan: Plan) -> None:
 
 
 def _draw_groups(rng: random.Random, plan: Plan, certainly: bool) -> None:
-    """Consumer groups, in a third of the seeds: there faults go on for some sessions."""
+    """Draws consumer groups, in a third of the seeds, whose faults last for some sessions."""
     if rng.random() > 0.33 and not certainly:
         return
     timeout_ms = plan.cluster.raft.election_timeout_us // 1_000
@@ -504,24 +509,24 @@ def _draw_groups(rng: random.Random, plan: Plan, certainly: bool) -> None:
     plan.groups_stay = rng.random() < 0.5
     plan.faults.duration_us += rng.randint(1_000, 6_000) * timeout_ms
     if rng.random() < 0.6:
-        # So many faults as usual in so long a time would leave no coordinator the time to do anything.
+        # The usual frequency of faults over so long a time would leave coordinators no time to work.
         least, most = plan.faults.gap_us
         plan.faults.gap_us = (4 * least, 4 * most)
 
 
 def _draw_rights(rng: random.Random, plan: Plan) -> None:
-    """Nodes ask for permission. Whoever is nobody in particular needs none: all other clients of the simulation."""
+    """Enables authorization. Anonymous clients, which are all others of the simulation, need no ACLs."""
     audited = rng.random() < 0.5
     plan.rights_us = rng.choice(((5_000, 50_000), (20_000, 200_000)))
     plan.faults.duration_us += SECOND
-    # Some would rather serve nothing than decide by old rules. How old they are is asked for every fifth heartbeat.
+    # Some nodes reject requests rather than decide by old ACLs. The age is requested with every fifth heartbeat.
     least_ms = 8 * plan.cluster.raft.heartbeat_interval_us // 1_000
     limit_ms = rng.choice((0, least_ms, 2 * least_ms, 5 * least_ms))
     plan.cluster.authorization = AuthorizationOptions(True, frozenset((ANONYMOUS, WRITER)), audited, limit_ms)
 
 
 def _draw_quotas(rng: random.Random, plan: Plan) -> None:
-    """In most seeds with clients that need permission, some of them are limited as well, super users or not."""
+    """Draws quotas for some clients, super users or not, in most seeds with ACLs."""
     if rng.random() < 0.7:
         plan.quotas_us = rng.choice(((20_000, 300_000), (200_000, 1_500_000)))
 
@@ -545,7 +550,7 @@ def _draw_faults(rng: random.Random, nodes: int, long: bool) -> FaultPlan:
 
 
 def draw_kafka_batches(rng: random.Random, producers: dict[str, SimProducerOptions]) -> None:
-    """Batches of Kafka's clients, between others or alone. Named producers have no such clients."""
+    """Draws batches of Kafka clients, between others or alone. Named producers have no such clients."""
     if rng.random() > 0.2:
         return
     for name, options in producers.items():
@@ -553,7 +558,7 @@ def draw_kafka_batches(rng: random.Random, producers: dict[str, SimProducerOptio
 
 
 def draw_kafka_reading(rng: random.Random, partitions: Sequence[PartitionName]) -> KafkaReading:
-    """One reader or two, in one seed of seven."""
+    """Draws one or two readers, in one seed of seven."""
     if rng.random() > 1 / 7:
         return KafkaReading()
     readers = [

@@ -1,4 +1,4 @@
-"""What a seed with the shipped clients decides of backups: whether, how often and how they are taken and restored."""
+"""The decisions of a seed with the shipped clients for backups: their number, and how they are taken and restored."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class BackupPlan(NamedTuple):
     """A seed's backups.
 
     Arguments:
-        habits: how they are taken.
-        restores: how many times the last one is restored into the fresh cluster.
-        restore_us: how long faults go on there.
+        habits: workload of backups.
+        restores: number of restorations of the last one into the fresh cluster.
+        restore_us: time with faults there.
     """
 
     habits: BackupHabits
@@ -26,7 +26,7 @@ class BackupPlan(NamedTuple):
 
 
 def draw_backups(rng: random.Random) -> BackupPlan | None:
-    """The backups of a seed; None in two of three."""
+    """Draws the backups of a seed; returns None for two of three seeds."""
     if rng.random() < 2 / 3:
         return None
     sizes = BackupSizes(

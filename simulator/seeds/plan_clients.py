@@ -1,4 +1,4 @@
-"""What a seed decides of the shipped clients: who sends, reads and administers, how, and what happens to them."""
+"""The decisions of a seed for the shipped clients: their workloads, and their faults."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class ClientsPlan:
     """A seed's clients.
 
     Arguments:
-        topics: name to number of partitions, at the beginning.
+        topics: name to number of partitions, at the start.
         groups: each with its number of members.
-        duration_us: how long all this goes on under faults.
-        clock_ppm: least and most that a client's clock goes wrong by, in millionths.
+        duration_us: time under faults.
+        clock_ppm: minimum and maximum deviation of a client's clock, in millionths.
     """
 
     topics: dict[str, int]
@@ -37,10 +37,10 @@ class ClientsPlan:
 
 
 def draw_clients(rng: random.Random, with_groups: bool, election_timeout_ms: int) -> ClientsPlan:
-    """The clients of a seed.
+    """Draws the clients of a seed.
 
     Arguments:
-        with_groups: there are consumer groups.
+        with_groups: use consumer groups.
         election_timeout_ms: sessions are several of these.
     """
     topics = {f"topic{number}": rng.randint(1, 3) for number in range(rng.randint(1, 3))}

@@ -1,4 +1,4 @@
-"""What a seed decides of consumer groups: how many, who comes and goes, and how their members behave."""
+"""The decisions of a seed for consumer groups: their number, the events of members, and their behaviour."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from quorumlog.simulator.consumer_groups.classic_members import ClassicHabits
 from quorumlog.simulator.consumer_groups.group_members import MemberHabits
 from quorumlog.simulator.consumer_groups.groups import GroupPlan
 
-#: What may happen to members.
+#: Kinds of events of members.
 KINDS = ("join", "leave", "crash", "pause", "cut", "resubscribe")
 
 
 def draw_coordinators(rng: random.Random, election_timeout_ms: int) -> ConsumerGroupOptions:
-    """How groups are coordinated."""
+    """Draws the configuration of coordinators."""
     return ConsumerGroupOptions(
         coordinators=rng.choice((1, 2, 4)),
         limits=ConsumerGroupLimits(min_session_timeout_ms=2 * election_timeout_ms),
@@ -30,11 +30,11 @@ def draw_coordinators(rng: random.Random, election_timeout_ms: int) -> ConsumerG
 def draw_groups(
     rng: random.Random, topics: Iterable[str], others: str, election_timeout_ms: int, clock_ppm: int
 ) -> list[GroupPlan]:
-    """One to three groups.
+    """Draws one to three groups.
 
     Arguments:
-        topics: that are written to.
-        others: a pattern of those that come to be and go meanwhile; empty where there are none.
+        topics: topics that are written to.
+        others: a pattern of topics that are created and deleted during the run; empty if there are none.
         election_timeout_ms: sessions are several of these.
     """
     return [
@@ -86,10 +86,10 @@ def _draw_habits(rng: random.Random, election_timeout_ms: int) -> MemberHabits:
 
 
 def draw_kafka_members(rng: random.Random, groups: list[GroupPlan], election_timeout_ms: int) -> int:
-    """Members by Kafka's clients, in half of the seeds that must have groups: some in each group, or all.
+    """Draws members with Kafka's clients, in half of the seeds that must have groups: some in each group, or all.
 
     Returns:
-        How long the nodes say that their sessions are, in milliseconds; 0 where there are none.
+        Their session timeout as configured at the nodes, in milliseconds; 0 if there are none.
     """
     if rng.random() < 0.5:
         return 0
@@ -100,10 +100,10 @@ def draw_kafka_members(rng: random.Random, groups: list[GroupPlan], election_tim
 
 
 def draw_classic_groups(rng: random.Random, topics: Iterable[str], election_timeout_ms: int) -> list[ClassicPlan]:
-    """One classic group beside the others, in half of the seeds that must have groups.
+    """Draws one classic group beside the others, in half of the seeds that must have groups.
 
     Arguments:
-        topics: that exist from the beginning.
+        topics: topics that exist from the start.
         election_timeout_ms: sessions are several of these.
     """
     if rng.random() < 0.5:

@@ -1,7 +1,7 @@
-"""Cuts a failing seed down: the fewest of its faults that still break the same promise (delta debugging).
+"""Reduces a failing seed to the fewest of its faults that still violate the same invariant (delta debugging).
 
-Faults draw from random streams of their own, so a run without some of them has the others as they were. What the rest
-of the cluster does then is another story, which may or may not break; so the search is a search, and it is bounded.
+Faults draw from random streams of their own, so a run without some of them has the others unchanged. The rest of the
+cluster then behaves differently, and may or may not fail; so the search is a search, and it is bounded.
 
 Source: Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input" (2002), ddmin.
 """
@@ -18,7 +18,7 @@ from quorumlog.simulator.seeds.simulation import SeedResult
 #: Bounds of a search.
 MOST_RUNS = 200
 MOST_SECONDS = 120.0
-#: As many letters of a violation say which invariant was broken; further on it tells of the case.
+#: Length of the prefix of a violation that identifies the invariant; the rest describes the case.
 TELLING_LETTERS = 60
 
 Run = Callable[[frozenset[int] | None], SeedResult]
@@ -26,7 +26,7 @@ Run = Callable[[frozenset[int] | None], SeedResult]
 
 @dataclass(slots=True, frozen=True)
 class Reduction:
-    """What is left of a failing seed. ``faults`` are the numbers of those that matter, of ``faults_before``."""
+    """The result of a reduction. ``faults`` are the numbers of those that matter, of ``faults_before``."""
 
     seed: int
     faults: frozenset[int]
@@ -36,13 +36,13 @@ class Reduction:
 
 
 def invariant_of(violation: str) -> str:
-    """What a violation has in common with others of its kind: its words, without names and numbers."""
+    """Returns the words that violations of one kind have in common, without names and numbers."""
     words = re.sub(r"\[.*?\]|EntryId\(.*?\)|'.*?'|\S*\d\S*", " ", violation)
     return " ".join(words.split())[:TELLING_LETTERS]
 
 
 class _Search:
-    """Runs of one seed with some of its faults, as long as there are runs and time left."""
+    """Runs of one seed with some of its faults, within the bounds of runs and time."""
 
     def __init__(self, run: Run, first: SeedResult, invariant: str, most_runs: int, deadline: float) -> None:
         self.best = first
@@ -54,11 +54,11 @@ class _Search:
 
     @property
     def over(self) -> bool:
-        """Whether the bound is reached."""
+        """True if the bound is reached."""
         return self.runs >= self._most_runs or time.monotonic() > self._deadline
 
     def breaks(self, faults: Sequence[int]) -> bool:
-        """Whether these faults alone break the same promise."""
+        """True if these faults alone violate the same invariant."""
         if self.over:
             return False
         self.runs += 1
@@ -70,14 +70,14 @@ class _Search:
 
 
 def reduce_faults(run: Run, most_runs: int = MOST_RUNS, most_seconds: float = MOST_SECONDS) -> Reduction | None:
-    """Finds a small set of faults that still breaks what the whole seed breaks.
+    """Finds a small set of faults that still violates the invariant of the whole seed.
 
     Arguments:
         run: runs the seed with the faults of these numbers; with all of them for None.
-        most_runs, most_seconds: when to be content with what has been found.
+        most_runs, most_seconds: bounds of the search.
 
     Returns:
-        None when the seed breaks nothing.
+        None if the seed violates no invariant.
     """
     first = run(None)
     if first.violation is None:
@@ -97,7 +97,7 @@ def _minimized(faults: list[int], search: _Search) -> list[int]:
         complements = [[fault for fault in faults if fault not in chunk] for chunk in chunks]
         smaller = next((chosen for chosen in (*chunks, *complements) if search.breaks(chosen)), None)
         if smaller is not None:
-            # Of those that were let strike, some may not have come to it any more.
+            # Some of the selected faults may no longer happen.
             struck = {fault.number for fault in search.best.struck}
             faults = [fault for fault in smaller if fault in struck]
             parts = 2

@@ -1,7 +1,7 @@
-"""The second half of a seed with backups: the last one is restored into a fresh cluster, which is hurt meanwhile.
+"""The second half of a seed with backups: the last one is restored into a fresh cluster, with faults.
 
-What comes back is compared with the logs that were backed up. Then producers go on: those that send again what the
-backup has, those that have names, and new ones.
+The restored data is compared with the logs that were backed up. Then producers continue: those that repeat their last
+batch, those that have names, and new ones.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from quorumlog.wire.kafka.entry import kafka_batch_in
 from quorumlog.wire.kafka.produced import entry_of_produced
 
 FORMATION_US = 30 * SECOND
-#: What a restore, or a producer, has to come to its end in, once all is healed.
+#: Time limit for a restoration, or a producer, to finish after all faults have ended.
 SETTLING_US = 120 * SECOND
 CHECK_US = SECOND // 20
 
@@ -48,9 +48,9 @@ class RestoreSimulation:
     """Restores one backup.
 
     Arguments:
-        scheduler: the fresh cluster's own, which begins anew.
+        scheduler: the fresh cluster's own, which starts from zero.
         plan, clients: of the seed; the fresh cluster is of the same kind.
-        used_ids: ids that the former cluster has given to producers, until its end.
+        used_ids: ids that the former cluster has assigned to producers, until its end.
     """
 
     def __init__(
@@ -79,14 +79,14 @@ class RestoreSimulation:
 
     @property
     def records(self) -> int:
-        """How many the backup has brought."""
+        """The number of restored records."""
         return sum(parse_header(entry).record_count for each in self._taken.partitions for entry in each.batches)
 
     def run(self) -> None:
         """Runs to the end.
 
         Raises:
-            Violation: a promise was broken.
+            Violation: an invariant is violated.
         """
         try:
             self._form()
@@ -118,7 +118,7 @@ class RestoreSimulation:
         rng = self.scheduler.stream("restore")
         self._place.failing = self._backups.habits.failing
         load = RestoreLoad(self._backups.habits, self._place, self._backups.restores, rng, self._host, self._bootstrap)
-        # What somebody sets meanwhile is not what was restored; and a node less may be too few for what is restored.
+        # Settings changed during the run would differ from restored ones; and with a node less there may be too few.
         weights = {kind: weight for kind, weight in self._plan.faults.weights.items() if kind != "alter-retention"}
         faults = SimFaults(self.cluster, self.scheduler, replace(self._plan.faults, weights=weights or {"kill": 1}))
         kinds = {kind: weight for kind, weight in self._clients.faults.weights.items() if kind != "wiped"}
@@ -147,15 +147,15 @@ class RestoreSimulation:
                 raise Violation(f"not done {SETTLING_US // SECOND} s after healing: {missing()}")
             self.scheduler.run(self.scheduler.now + CHECK_US)
 
-    # -- what comes after -----------------------------------------------------------------------------------------
+    # -- after the restoration -----------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
         epochs = {each.producer_id: each.epoch for each in self._taken.manifest.producer_names}
         for partition in self._taken.partitions:
             for producer, entry in partition.writers.items():
                 header = parse_header(entry)
-                # An instance whose name another one has claimed since is refused, as it was before; and so is a time
-                # that a clock which jumped has made, before it is asked whose batch that is.
+                # An instance whose name another one has claimed since is rejected, as before; and so is a timestamp of
+                # a clock that jumped, before the producer is checked.
                 fenced = header.producer_epoch < epochs.get(producer, header.producer_epoch)
                 if not fenced and header.max_timestamp_ms < EPOCH_MS + DAY_MS // 2:
                     self._send_again(partition, entry)
@@ -171,7 +171,7 @@ class RestoreSimulation:
                     self._check_new(parse_header(batch.entry.data), batch.values[0], known)
 
     def _send_again(self, partition: BackedUpPartition, entry: bytes) -> None:
-        """A producer that has not heard the answer from the former cluster sends its last batch to the fresh one."""
+        """Sends the last batch of a producer that has not received the former cluster's answer to the fresh cluster."""
         header = parse_header(entry)
         request = data_plane_pb2.ProduceRequest(acks=ACKS_ALL, timeout_ms=2_000)
         request.batches.add(topic_id=partition.topic_id, partition=partition.backup.number, batch=_as_sent(entry))
@@ -185,7 +185,7 @@ class RestoreSimulation:
         if result.error.code != ErrorCode.NONE or result.base_offset != header.base_offset:
             raise Violation(
                 f"producer {header.producer_id} sends its batch at {header.base_offset} of {partition.topic}-"
-                f"{partition.backup.number} again, and is told {result}"
+                f"{partition.backup.number} again, and gets {result}"
             )
         if self._judge.log(partition).next_offset != end:
             raise Violation(f"a batch of producer {header.producer_id} that was sent again is in the log twice")
@@ -197,7 +197,7 @@ class RestoreSimulation:
         answers: list[ProtoMessage | Unanswered],
     ) -> bool:
         image = self.cluster.processes[self.cluster.node_ids[0]].image
-        # That node may have been gone while the topic was made, and not know of it yet.
+        # That node may have been down when the topic was created, and not know of it yet.
         topic = image.topics_by_id.get(partition.topic_id) if image is not None else None
         leader = topic.partitions[partition.backup.number].leader if topic is not None else NO_NODE
         if leader in self.cluster.processes:
@@ -209,7 +209,7 @@ class RestoreSimulation:
         return isinstance(last, data_plane_pb2.ProduceResponse) and not last.results[0].error.retriable
 
     async def _produce(self, host: ClientHost) -> None:
-        """Each name is claimed again, and one producer is new; each sends a record to every topic."""
+        """Claims each name again, and opens one new producer; each sends a record to every topic."""
         for name in [None, *(each.name for each in self._taken.manifest.producer_names)]:
             producer = AsyncProducer(
                 runtime=host.runtime, bootstrap_servers=self._bootstrap(), producer_name=name, linger_ms=0
@@ -219,7 +219,7 @@ class RestoreSimulation:
                     handle = await producer.send(topic.name, f"after-{name or ''}".encode())
                     await handle
                 except QuorumlogError as error:
-                    raise Violation(f"producer {name or 'without a name'} cannot go on: {error}") from None
+                    raise Violation(f"producer {name or 'without a name'} cannot continue: {error}") from None
             await producer.close()
         self._failed = ""
 
@@ -232,7 +232,7 @@ class RestoreSimulation:
 
 
 def _as_sent(entry: bytes) -> bytes:
-    """The batch as its producer has sent it."""
+    """Returns the batch as its producer has sent it."""
     header = parse_header(entry)
     if header.is_kafka:
         return entry_of_produced(kafka_batch_in(entry))

@@ -1,4 +1,4 @@
-"""One seed: a cluster is formed, loaded and hurt, then healed; it must converge, and its history must be faultless."""
+"""One seed: a cluster is formed, loaded, has faults and is healed; it must converge, and its history must be valid."""
 
 from __future__ import annotations
 
@@ -46,32 +46,32 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 FORMATION_US = 30 * SECOND
 CONVERGENCE_US = 120 * SECOND
-#: Time between two requests of a client that needs permission.
+#: Time between two requests of a client that needs ACLs.
 RESTRICTED_US = (2_000, 30_000)
-#: A seed goes on resting until it has had this many events.
+#: A seed continues its rest until it has had this many events.
 LEAST_EVENTS = 2_000
-#: Faults go on until there have been this many events, and at most this long.
+#: Faults continue until there have been this many events, and at most for this long.
 LEAST_EVENTS_HURT = 1_000
 MOST_FAULTS_US = 60 * SECOND
 MOST_REST_US = 300 * SECOND
 FALL_ASLEEP_US = 3 * SECOND
-#: After this long a member that leaves has been heard.
+#: Time after which a leave has certainly been received.
 LEAVE_US = SECOND
-#: No request may take longer.
+#: Time limit of any request.
 MOST_WAITING_US = 8 * SECOND
-#: After this long nothing is on its way any more that a spike of the network held up.
+#: Time after which no message that was delayed by a network spike is in flight.
 SPIKES_END_US = SECOND // 10
-#: How often it is asked whether a cluster has converged: the answer looks at every log.
+#: Interval of the convergence check, which reads every log.
 CONVERGENCE_CHECK_US = SECOND // 10
 
 
 @dataclass(slots=True)
 class SeedResult:
-    """What one seed came to. ``violation`` is None when everything held; otherwise the run ended with it, so that
-    ``events``, ``steps`` (of all nodes together) and ``virtual_us`` say how far it had come.
+    """Result of one seed. ``violation`` is None if all invariants hold; otherwise the run ended with it, so that
+    ``events``, ``steps`` (of all nodes together) and ``virtual_us`` tell its progress.
 
-    Of consumer groups: how many there were, how often their state changed, how many records were processed, those among
-    them that were processed again (by why), and what happened to members.
+    For consumer groups: their number, the number of changes of their state, processed records, records processed again
+    (by reason), and events of members.
     """
 
     seed: int
@@ -93,7 +93,7 @@ class SeedResult:
 
     @property
     def faults(self) -> Counter[str]:
-        """How many faults of each kind there were."""
+        """The number of faults of each kind."""
         return Counter(fault.kind for fault in self.struck)
 
 
@@ -101,11 +101,11 @@ class Simulation:
     """Runs one seed.
 
     Arguments:
-        seed: decides everything.
-        only_faults: the numbers of the faults that strike; None for all that the seed has.
+        seed: determines everything.
+        only_faults: the numbers of the faults to inject; None for all of the seed.
         disks_lie: plants a fault: disks report completion before the sync. The run must then fail.
-        with_groups: there are consumer groups, whether or not the seed has some of itself.
-        with_rights: nodes ask for permission, there are clients that need it, and it changes.
+        with_groups: use consumer groups in any case.
+        with_rights: authorization is on, with clients that need ACLs, and changes of these.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Simulation:
                 violation = "; ".join(found[:3])
         except Violation as broken:
             violation = str(broken)
-        except Exception as error:  # whatever the node's code raises is a finding, with its seed
+        except Exception as error:  # any exception of the node's code is a finding, with its seed
             place = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{place.filename.rpartition('/')[2]}:{place.lineno}"
             violation = f"{type(error).__name__} at {where}: {error}"
@@ -181,7 +181,7 @@ class Simulation:
             happened=sum((Counter(group.happened) for group in self._all_groups), Counter()),
         )
 
-    # -- the story ------------------------------------------------------------------------------------------------
+    # -- the run --------------------------------------------------------------------------------------------------
 
     def _form(self) -> None:
         for node in self.cluster.node_ids:
@@ -230,7 +230,7 @@ class Simulation:
                 self.scheduler.after(100_000, lambda: self._create(name))
 
         self.cluster.request("admin", self._rng.choice(self.cluster.node_ids), request, answered)
-        # A node that is paused or cut off answers late or never; then another one is asked.
+        # A node that is paused or isolated answers late or never; then another one is tried.
         self.scheduler.after(2 * SECOND, lambda: answered(Unanswered.LOST))
 
     def _load_and_hurt(self) -> None:
@@ -321,7 +321,7 @@ class Simulation:
                 self.plan.probe_us,
             )
         if self.plan.late_topic is not None:
-            # A topic comes to be in the middle of it all; convergence asks that its replicas agree too.
+            # A topic is created during the run; convergence requires that its replicas agree too.
             self._topics["late"], delay = self.plan.late_topic
             self.scheduler.after(delay, lambda: self._create("late"))
         if self._faults is None:
@@ -331,7 +331,7 @@ class Simulation:
         self.scheduler.run(begin + MOST_FAULTS_US, lambda: self.scheduler.executed >= LEAST_EVENTS_HURT)
 
     def _restrict(self) -> None:
-        """There are clients that need permission, and somebody who changes what they may do."""
+        """Starts clients that need ACLs, and a client that changes these."""
         RightsChanger(
             [*self.plan.topics, "late"], self.cluster, self.scheduler, lambda: self._healed, self.plan.rights_us
         )
@@ -347,7 +347,7 @@ class Simulation:
             )
 
     def _limit(self) -> None:
-        """There is somebody who writes as much as they may, and somebody who changes how much that is."""
+        """Starts a client that writes as much as its quota allows, and a client that changes quotas."""
         QuotaChanger(self.cluster, self.scheduler, lambda: self._healed, self.plan.quotas_us)
         is_translated = bool(self._kafka_readers)
         habits = replace(WRITER_HABITS, keyed=frozenset(self.plan.compacted), arrow=is_translated)
@@ -406,16 +406,16 @@ class Simulation:
         if not self.scheduler.run(self.scheduler.now + 30 * SECOND, done) and not done():
             for kafka in self._kafka_readers:
                 if kafka.behind(ends):
-                    raise Violation(f"{kafka.plan.name} does not get to the end: {', '.join(kafka.behind(ends))}")
+                    raise Violation(f"{kafka.plan.name} does not reach the end: {', '.join(kafka.behind(ends))}")
             behind = [f"{r.partition} at {r.position} of {ends[r.partition]}" for r in finals]
-            raise Violation(f"a fresh reader does not get to the end: {', '.join(behind)}")
+            raise Violation(f"a fresh reader does not reach the end: {', '.join(behind)}")
         for reader in finals:
             reader.stop()
         for kafka in self._kafka_readers:
             kafka.stop()
 
     def _settle_groups(self) -> None:
-        """Every group comes to be stable and balanced, and to the end of what it reads."""
+        """Waits until every group is stable and balanced, and at the end of its topics."""
         end = self.scheduler.now + CONVERGENCE_US
         missing = self._missing_in_groups()
         while missing:
@@ -428,7 +428,7 @@ class Simulation:
             if not self.plan.groups_stay:
                 group.leave()
         for classic in self._classic_groups:
-            # What they commit would go on while nothing may happen.
+            # Their commits would continue during the time without activity.
             classic.leave()
         if self._groups:
             self.scheduler.run(self.scheduler.now + LEAVE_US)
@@ -438,7 +438,7 @@ class Simulation:
 
     @property
     def _all_groups(self) -> list[SimGroup | SimClassicGroup]:
-        """Of both kinds."""
+        """Groups of both kinds."""
         return [*self._groups, *self._classic_groups]
 
     def _judge_groups(self) -> None:
@@ -457,13 +457,13 @@ class Simulation:
         self._verdict = check_groups(self.group_history, self._group_ends, tolerance_us, knows_when_work_ends=True)
 
     def _rest(self) -> None:
-        """Nobody wants anything and nothing is wrong: nobody may campaign."""
+        """Checks a time without requests and faults: no node may campaign."""
         self.cluster.network.spiky = False
         self.scheduler.run(self.scheduler.now + SPIKES_END_US)
         calm = Calm(self.cluster)
         self.scheduler.run(self.scheduler.now + self.plan.quiet_us)
         self.scheduler.run(self.scheduler.now + MOST_REST_US, lambda: self.scheduler.executed >= LEAST_EVENTS)
-        # A late word of the controller may just have woken one.
+        # A late message of the controller may just have woken a group.
         end = self.scheduler.now + FALL_ASLEEP_US
         while calm.awake() and self.scheduler.now < end:
             self.scheduler.run(self.scheduler.now + CONVERGENCE_CHECK_US)

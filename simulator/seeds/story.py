@@ -1,4 +1,4 @@
-"""The stories that a seed may tell, and how to have one told."""
+"""The kinds of seeds, and a function that runs one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from quorumlog.simulator.seeds.simulation import SeedResult, Simulation
 
 
 class Story(Enum):
-    """What a seed is about; the value is the option that asks for it.
+    """The subject of a seed; the value is the option that requests it.
 
-    NODES: nodes under clients that speak the protocol by themselves, in one of three seeds with consumer groups.
-    GROUPS: the same, with consumer groups in every seed. RIGHTS: the same, with clients that need permission, while
-    what they may do changes. CLIENTS: the SDK's own clients, in odd seeds in groups too.
+    NODES: nodes with simulated protocol clients, in one of three seeds with consumer groups. GROUPS: the same, with
+    consumer groups in every seed. RIGHTS: the same, with clients that need ACLs, which change. CLIENTS: the SDK's own
+    clients, in odd seeds in groups too.
     """
 
     NODES = ""
@@ -23,7 +23,7 @@ class Story(Enum):
 
 
 def run_story(seed: int, story: Story = Story.NODES) -> SeedResult:
-    """One seed in this process."""
+    """Runs one seed in this process."""
     if story is Story.CLIENTS:
         return ClientSimulation(seed, with_groups=seed % 2 == 1).run()
     return Simulation(seed, with_groups=story is Story.GROUPS, with_rights=story is Story.RIGHTS).run()

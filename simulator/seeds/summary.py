@@ -1,4 +1,4 @@
-"""What many seeds came to, together: for people, and as JSON for the record."""
+"""Totals of many seeds: as text, and as JSON."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def _command(seed: int, story: Story) -> str:
 
 
 def counted(counts: Counter[str]) -> str:
-    """Numbers by name, for people."""
+    """Formats numbers by name."""
     return ", ".join(f"{name} {number}" for name, number in sorted(counts.items())) or "none"
 
 
 def replay_line(result: SeedResult, story: Story = Story.NODES) -> str:
-    """A failed seed and how to see it again."""
+    """Formats a failed seed with the command that replays it."""
     command = _command(result.seed, story)
     cut_down = "" if story is Story.CLIENTS else f" (cut down: {command} --reduce)"
     return (
@@ -32,10 +32,10 @@ def replay_line(result: SeedResult, story: Story = Story.NODES) -> str:
 
 @dataclass(slots=True)
 class Tally:
-    """The sum of a run's seeds.
+    """Totals of a run's seeds.
 
     Arguments:
-        story: what the seeds were about.
+        story: subject of the seeds.
     """
 
     story: Story = Story.NODES
@@ -59,7 +59,7 @@ class Tally:
     happened: Counter[str] = field(default_factory=Counter)
 
     def add(self, result: SeedResult) -> None:
-        """Counts one seed."""
+        """Adds one seed."""
         self.seeds += 1
         self.first_seed = result.seed if self.first_seed is None else min(self.first_seed, result.seed)
         self.last_seed = result.seed if self.last_seed is None else max(self.last_seed, result.seed)
@@ -80,7 +80,7 @@ class Tally:
             self.failed.append(result)
 
     def lines(self) -> list[str]:
-        """The totals, for people."""
+        """Formats the totals."""
         return [
             f"{self.seeds} seeds ({self.first_seed} to {self.last_seed}), {self.events} events, {self.faults.total()}"
             f" faults, {self.elections} elections, {self.acknowledged} records acknowledged,"

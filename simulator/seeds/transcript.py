@@ -1,4 +1,6 @@
-"""A seed's last moments, for people: the plan, the faults, and what the group concerned said, wrote and committed."""
+"""A transcript of a seed's last moments: the plan, the faults, and what the affected group received, sent, wrote and
+committed.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,13 @@ from quorumlog.simulator.world.cluster import SimCluster
 from quorumlog.simulator.world.process import SimProcess
 from quorumlog.storage.transaction import RaftGroupWrite
 
-#: As much is remembered; as much of the group's story is told. Faults are told all.
+#: Limits of remembered lines, and of printed lines of the group. All faults are printed.
 MOST_REMEMBERED = 100_000
 MOST_TOLD = 120
 
 
 class TranscriptLine(NamedTuple):
-    """One thing that happened. ``group`` is None for faults and for what concerns a whole process."""
+    """One event. ``group`` is None for faults and for events of a whole process."""
 
     at_us: int
     group: int | None
@@ -29,7 +31,7 @@ class TranscriptLine(NamedTuple):
 
 
 class Narrator:
-    """Watches a simulation and remembers what each group did."""
+    """Watches a simulation and remembers the actions of each group."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.lines: deque[TranscriptLine] = deque(maxlen=MOST_REMEMBERED)
@@ -48,7 +50,7 @@ class Narrator:
         self.lines.append(TranscriptLine(self._scheduler.now, group, text))
 
     def stepped(self, process: SimProcess, events: list[Event], effects: Effects) -> None:
-        """A node has taken a step."""
+        """Records a step of a node."""
         node = process.node_id
         for event in events:
             if isinstance(event, FrameReceived):
@@ -81,7 +83,7 @@ class Narrator:
 
 
 def in_words(message: Message) -> str:
-    """A Raft message on one line: what is not as usual."""
+    """Describes a Raft message in one line, by its unusual parts."""
     said = [f"{type(message).__name__} term {message.term}"]
     for item in fields(message):
         value = getattr(message, item.name)
@@ -121,7 +123,7 @@ def _parts(write: RaftGroupWrite) -> Iterator[str]:
 
 
 def group_concerned(violation: str, cluster: SimCluster) -> int | None:
-    """The group that a violation speaks of; None when it names none."""
+    """Returns the group that a violation names; None if it names none."""
     named = re.search(r"group (\d+)", violation)
     if named is not None:
         return int(named[1])
@@ -133,13 +135,13 @@ def group_concerned(violation: str, cluster: SimCluster) -> int | None:
 
 
 def transcript(seed: int, only_faults: frozenset[int] | None, with_groups: bool = False) -> tuple[str, SeedResult]:
-    """Runs a seed once more with these faults, and tells what happened up to the violation.
+    """Runs a seed again with these faults, and describes it up to the violation.
 
     Arguments:
-        with_groups: as the simulation's.
+        with_groups: as for the simulation.
 
     Returns:
-        The text, and what the run came to.
+        The text, and the result of the run.
     """
     simulation = Simulation(seed, only_faults, with_groups=with_groups)
     narrator = Narrator(simulation)
@@ -151,7 +153,7 @@ def transcript(seed: int, only_faults: frozenset[int] | None, with_groups: bool 
     faults = [line for line in narrator.lines if line.group is None]
     story = sorted((*told, *faults), key=lambda line: line.at_us)
     head = [
-        f"seed {seed}: {violation or 'every promise held'}",
+        f"seed {seed}: {violation or 'all invariants hold'}",
         f"after {result.events} events, {result.steps} steps, {len(result.struck)} faults",
         "",
         f"cluster: {plan.cluster}",
@@ -159,7 +161,7 @@ def transcript(seed: int, only_faults: frozenset[int] | None, with_groups: bool 
         *(f"{name}: {options}" for name, options in plan.producers.items()),
         *(str(group) for group in (*plan.groups, *plan.classic_groups)),
         "",
-        f"The last {len(told)} things that {'all groups' if group is None else f'group {group}'} did, and all faults"
+        f"The last {len(told)} actions of {'all groups' if group is None else f'group {group}'}, and all faults"
         " (seconds; < received, > sent):",
         "",
     ]

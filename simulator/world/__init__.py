@@ -4,28 +4,28 @@ May import: `checkers`, `models`.
 
 The world:
 
-- ``scheduler``: virtual time, and the hash of all that happened.
-- ``network``: connections between nodes that live, stall and break.
-- ``disk``: what is written and what is synced; ``durable_raft_group``: one Raft group on it.
+- ``scheduler``: virtual time, and the hash of all events.
+- ``network``: connections between nodes that exist, stall and break.
+- ``disk``: written and synced data; ``durable_raft_group``: one Raft group on it.
 - ``process``: one node process, which steps the shipped node.
 - ``cluster``: all of it together.
 
-What must hold:
+Required properties:
 
-- ``invariants``: after every step of any node, and what it claims of its own disk.
+- ``invariants``: after every step of any node, and for claims about its own disk.
 - ``convergence``: once a cluster has healed.
 
 Clients of partitions and of the cluster:
 
-- ``clients``: where they find leaders, and the producer.
+- ``clients``: their search for leaders, and the producer.
 - ``readers``: consumers, and probes of end offsets.
 - ``kafka_readers``: consumers of Kafka's protocol that fetch in sessions; ``kafka_link``: their connections to nodes.
 - ``operators``: clients that delete records and names, move partitions, look up times, and replace disks.
-- ``restricted_clients``: clients with few rights, and the administrator who changes these; ``rights_judge``: judges
-  what nodes serve to them.
-- ``limited_clients``: the administrator who changes quotas and is limited by them; ``quota_judge``: judges what nodes
-  do for clients with quotas.
-- ``damage_mover``: one who moves partitions away from damaged replicas.
-- ``replica_sets``: what is left of a Raft group without one of its replicas.
-- ``metadata_probe``: changes topics at one node and asks another, linearizably, what there is.
+- ``restricted_clients``: clients with few ACLs, and the administrator who changes these; ``rights_judge``: judges the
+  answers that nodes give them.
+- ``limited_clients``: the administrator who changes quotas and is limited by them; ``quota_judge``: judges how nodes
+  throttle clients with quotas.
+- ``damage_mover``: an operator who moves partitions away from damaged replicas.
+- ``replica_sets``: the rest of a Raft group without one of its replicas.
+- ``metadata_probe``: changes topics at one node and reads the metadata at another, linearizably.
 """

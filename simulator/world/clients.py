@@ -1,7 +1,7 @@
-"""Clients in virtual time: where they find leaders, and the producer that retries as the SDK does.
+"""Clients in virtual time: their search for leaders, and a producer that retries like the SDK.
 
-They speak the shipped wire messages to the shipped node, record a history, and compare each reply with the model of
-the committed log at the moment when the node gives it.
+They send the shipped wire messages to the shipped node, record a history, and compare each reply with the model of the
+committed log at the moment when the node gives it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from quorumlog.v1.errors_pb2 import Error, ErrorCode
 from quorumlog.wire.entry import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, SEQUENCE_MODULUS, Codec, build_batch
 
 ACKS_ALL = -1
-#: How many of a producer's batches a partition remembers: none may be sent further ahead of the oldest unsettled one,
-#: or a retry of that would no longer be known for a duplicate.
+#: Number of a producer's batches that a partition remembers: none may be sent further ahead of the oldest unsettled
+#: one; otherwise its retry would no longer be recognized as a duplicate.
 REMEMBERED_BATCHES = 5
 
 
 class Unanswered(Enum):
-    """Why a request has no response."""
+    """Reason why a request has no response."""
 
     REFUSED = "refused"
     LOST = "lost"
@@ -39,7 +39,7 @@ Answer = Callable[[ProtoMessage | Unanswered], None]
 
 
 class Port(Protocol):
-    """How clients reach nodes."""
+    """The clients' access to nodes."""
 
     @property
     def node_ids(self) -> tuple[int, ...]:
@@ -53,7 +53,7 @@ class Port(Protocol):
         answered: Answer,
         served: Callable[[ProtoMessage], None] | None = None,
     ) -> None:
-        """Sends a request; ``served`` is called as the node gives its reply, ``answered`` when that arrives."""
+        """Sends a request; ``served`` is called when the node replies, ``answered`` when the reply arrives."""
 
 
 class PartitionName(NamedTuple):
@@ -68,7 +68,7 @@ class PartitionName(NamedTuple):
 
 @dataclass(slots=True)
 class KnownPartition:
-    """What a client knows of one partition."""
+    """A client's knowledge of one partition."""
 
     topic_id: bytes
     group: int
@@ -78,7 +78,7 @@ class KnownPartition:
 
 
 class Directory:
-    """One client's picture of who leads what, refreshed from any node that answers."""
+    """One client's knowledge of leaders, refreshed from any node that answers."""
 
     def __init__(self, client: str, port: Port, scheduler: Scheduler, rng: random.Random) -> None:
         self.partitions: dict[PartitionName, KnownPartition] = {}
@@ -90,7 +90,7 @@ class Directory:
         self._pending = False
 
     def refresh(self) -> None:
-        """Asks some node, unless an answer is awaited already."""
+        """Requests metadata from some node, unless a request is under way."""
         if self._pending:
             return
         self._pending = True
@@ -118,10 +118,10 @@ class Directory:
                     )
 
     def learn(self, name: PartitionName, error: Error) -> bool:
-        """Takes what an error says about the leader; asks when it says nothing new.
+        """Applies an error's hint about the leader; refreshes if it contains no news.
 
         Returns:
-            True when another leader is known now than before.
+            True if the known leader has changed.
         """
         known = self.partitions[name]
         hint = error.leader
@@ -135,7 +135,7 @@ class Directory:
 
 @dataclass(slots=True)
 class Batch:
-    """A batch on its way. ``attempt`` numbers attempts, so that late answers to earlier ones are told apart."""
+    """A batch in flight. ``attempt`` numbers attempts, to identify late answers to earlier ones."""
 
     values: list[str]
     data: bytes
@@ -149,8 +149,9 @@ class Batch:
 
 @dataclass(slots=True)
 class Lane:
-    """One producer's way into one partition, with a producer id of its own. ``settled``: batches that are
-    acknowledged, for replays; also those of former epochs."""
+    """One producer's state for one partition, with a producer id of its own. ``settled``: acknowledged batches, for
+    replays; including those of former epochs.
+    """
 
     name: PartitionName
     queue: deque[Batch] = field(default_factory=deque)
@@ -167,13 +168,13 @@ class Lane:
 
 @dataclass(slots=True)
 class SimProducerOptions:
-    """A producer's habits. Times in µs; ``acks`` 1 is without idempotence and without retries. ``records`` and
-    ``padding_bytes`` are of a batch; ``silence_us`` is how long it falls silent now and then, (0, 0) for never.
-    ``named``: its ids belong to named identities, which it claims. ``replays``: how often a new batch is accompanied by
-    one that was acknowledged long ago. ``lag_ms``: records are up to so much older than their sending.
-    ``keyed``: topics whose records have one of ``keys`` keys, and now and then no value.
-    ``kafka``: the share of its batches that are of Kafka's format; ``arrow``: all others are Arrow, also without keys.
-    ``gives_up``: also in the end it gives up what takes too long."""
+    """Behaviour of a producer. Times in µs; ``acks`` 1 is without idempotence and without retries. ``records`` and
+    ``padding_bytes`` are of a batch; ``silence_us`` is the duration of occasional silences, (0, 0) for never.
+    ``named``: its ids belong to names, which it claims. ``replays``: probability that a new batch is accompanied by one
+    that was acknowledged long ago. ``lag_ms``: records are up to this much older than their sending. ``keyed``: topics
+    whose records have one of ``keys`` keys, and sometimes no value. ``kafka``: the share of its batches in Kafka's
+    format; ``arrow``: all others are Arrow, even without keys. ``gives_up``: it gives up late batches even at the end.
+    """
 
     interval_us: tuple[int, int] = (5_000, 60_000)
     max_in_flight: int = 3
@@ -194,21 +195,21 @@ class SimProducerOptions:
 
 
 def claimed_name(producer: str, partition: PartitionName) -> str:
-    """The name under which a producer writes to a partition, if it has one."""
+    """Returns the name under which a producer writes to a partition, if it has one."""
     return f"{producer}/{partition}"
 
 
 class Judge(Protocol):
-    """Who is told what nodes say to clients."""
+    """Receives the nodes' answers to clients."""
 
     def batch_acknowledged(
         self, node: int, name: PartitionName, group: int, values: list[str], acks: int, result: pb.ProduceResult
     ) -> None:
-        """A node says that a batch is safe."""
+        """Judges an acknowledgement of a batch by a node."""
 
 
 class SimProducer:
-    """An idempotent producer of unique values (or, with acks=1, one that fires and hopes)."""
+    """An idempotent producer of unique values (or, with acks=1, one without retries)."""
 
     def __init__(
         self,
@@ -236,11 +237,11 @@ class SimProducer:
 
     @property
     def idle(self) -> bool:
-        """Nothing is waiting for an outcome."""
+        """True if no batch waits for an outcome."""
         return not any(lane.queue or lane.waiting for lane in self._lanes)
 
     def stop(self) -> None:
-        """Makes no new batches, and from now on never gives up on those under way, unless that is its habit."""
+        """Creates no new batches, and from now on never gives up on those under way, unless configured to."""
         self._stopped = True
         if self._options.gives_up:
             return
@@ -249,7 +250,7 @@ class SimProducer:
                 batch.deadline_us = 1 << 62
 
     def describe(self) -> str:
-        """What is still under way, for a report on a run that does not converge."""
+        """Describes pending batches, for a report on a run that does not converge."""
         waiting = [
             f"{lane.name}: {[batch.values for batch in lane.queue]}, and to send {len(lane.waiting)} more"
             for lane in self._lanes
@@ -262,9 +263,9 @@ class SimProducer:
             return
         lane = self._rng.choice(self._lanes)
         if self._rng.random() < 0.1:
-            self._directory.refresh()  # metadata grows old in any client
+            self._directory.refresh()  # Metadata becomes outdated in any client.
         if self._options.named and not lane.queue and self._rng.random() < 0.1:
-            lane.producer_id = NO_PRODUCER_ID  # another instance takes over; what comes of the former one is fenced
+            lane.producer_id = NO_PRODUCER_ID  # Another instance takes over; requests of the former one are fenced.
         if len(lane.queue) + len(lane.waiting) < 2 * self._options.max_in_flight:
             count = self._rng.randint(*self._options.records)
             values = [f"{self.name}.{self._made + n}" for n in range(count)]
@@ -324,7 +325,7 @@ class SimProducer:
             finished = True
             lane.asking_id = False
             if isinstance(answer, pb.InitProducerIdResponse) and answer.error.code == ErrorCode.NONE:
-                # Id -1: the claim of the name was based on an epoch that is not the newest, and is made once more.
+                # Id -1: the claim of the name was based on an outdated epoch, and is repeated.
                 lane.known_epoch = answer.producer_epoch
                 lane.producer_id, lane.producer_epoch = answer.producer_id, answer.producer_epoch
                 lane.next_sequence = 0
@@ -357,7 +358,7 @@ class SimProducer:
         return Batch(values, data, self._scheduler.now, deadline, lane.next_number - 1)
 
     def _data(self, lane: Lane, values: list[str], now_ms: int, sequence: int) -> bytes:
-        """The bytes of a batch, of one format or the other."""
+        """Returns the bytes of a batch, in one of the formats."""
         keys = None
         if lane.name.topic in self._options.keyed:
             keys = [f"key-{self._rng.randrange(self._options.keys)}" for _ in values]
@@ -394,7 +395,7 @@ class SimProducer:
         self._scheduler.after(timeout_us + timeout_us // 4, lambda: answered(Unanswered.LOST))
 
     def _replay(self, lane: Lane) -> None:
-        """Sends a batch again that was acknowledged, however long ago: it must not come into the log once more."""
+        """Sends an acknowledged batch again, however old: it must not be appended again."""
         known = self._directory.partitions.get(lane.name)
         if known is not None and known.leader >= 0:
             batch = self._rng.choice(lane.settled)
@@ -443,7 +444,7 @@ class SimProducer:
             batch.maybe_applied |= answer is Unanswered.LOST
             self._directory.refresh()
         if self._options.acks != ACKS_ALL and batch.maybe_applied:
-            self._give_up(lane, batch)  # without a sequence a second attempt could put the values in twice
+            self._give_up(lane, batch)  # Without a sequence number a second attempt could append the values twice.
         else:
             self._pump_later(lane)
 
@@ -453,8 +454,9 @@ class SimProducer:
             self._give_up(lane, overdue[0])
 
     def _give_up(self, lane: Lane, batch: Batch) -> None:
-        """Ends a batch without an acknowledgement. Those behind it in the sequence can no longer follow it, so they
-        end too, and the lane goes on under a new producer id."""
+        """Ends a batch without an acknowledgement. Those after it in the sequence can no longer follow it, so they end
+        too, and the lane continues under a new producer id.
+        """
         abandoned = list(lane.queue) if self._options.acks == ACKS_ALL else [batch]
         for other in abandoned:
             lane.queue.remove(other)

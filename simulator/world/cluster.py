@@ -50,19 +50,19 @@ from quorumlog.wire.topic_names import GROUPS_TOPIC
 
 CLIENT_DELAY_US = (100, 3_000)
 FULL_CHECK_STEPS = 64
-#: As the offset before which records are deleted: the high watermark.
+#: The offset of a DeleteRecords request that means the high watermark.
 EVERYTHING = -1
 
 
 @dataclass(slots=True)
 class ClusterOptions:
-    """What kind of cluster a seed has.
+    """The kind of cluster of a seed.
 
     Arguments:
-        witness_only: nodes that take witnesses, and no replicas.
-        kafka: nodes that serve Kafka's clients, or say so.
-        pace: what the node's own times (heartbeats, time-outs, checks) are multiplied with.
-        clock_rates_ppm: least and most that a machine's clock goes wrong by, in millionths.
+        witness_only: nodes with witnesses, and without replicas.
+        kafka: nodes that serve Kafka clients, or claim to.
+        pace: factor of the node's own times (heartbeats, timeouts, checks).
+        clock_rates_ppm: minimum and maximum deviation of a machine's clock, in millionths.
     """
 
     nodes: int = 3
@@ -91,7 +91,7 @@ class ClusterOptions:
 
 @dataclass(slots=True, frozen=True)
 class TopicState:
-    """What a topic was from some time (µs) on: what was set on it, and how many partitions it had."""
+    """The state of a topic from some time (µs) on: its settings, and its number of partitions."""
 
     since_us: int
     configs: dict[str, str]
@@ -99,17 +99,17 @@ class TopicState:
 
 
 class Witness(Protocol):
-    """Who remembers what nodes do."""
+    """An observer of the nodes' steps."""
 
     def stepped(self, process: SimProcess, events: list[Event], effects: Effects) -> None:
-        """A node has taken a step, which has not been judged yet."""
+        """Receives a step of a node, before it is judged."""
 
 
 class SimCluster:
-    """Node processes and everything between them. Implements what network, processes and clients ask for.
+    """Node processes and everything between them. Implements the interfaces for network, processes and clients.
 
-    ``narrator`` is told of every step, for a transcript. ``ages_told`` counts the answers with a bound on the age of
-    the metadata.
+    ``narrator`` receives every step, for a transcript. ``ages_told`` counts the answers with a bound on the age of the
+    metadata.
     """
 
     def __init__(self, scheduler: Scheduler, options: ClusterOptions) -> None:
@@ -130,18 +130,18 @@ class SimCluster:
         self.network = SimNetwork(scheduler, scheduler.stream("network"), options.network, self, carry)
         self._rng = scheduler.stream("clients")
         self._lanes: dict[tuple[str, int], int] = {}
-        #: Who clients are, by what the simulation calls them; all others are nobody in particular.
+        #: Origins of clients by their names in the simulation; all others are anonymous.
         self.clients: dict[str, RequestContext] = {}
         self.quotas = QuotaJudge(max(0, *options.clock_rates_ppm) / 1e6)
         self.rights = RightsJudge(options.authorization.super_users, self._name_of_topic)
         self._numbers = {f"node-{number}:1": number for number in range(1, options.nodes + 1)}
         self._told: dict[int, tuple[int, int, int]] = {}
-        #: What partition each group is, or was, and the id of its topic.
+        #: The partition of each current or former group, and the id of its topic.
         self.partition_names: dict[int, tuple[PartitionName, bytes]] = {}
-        #: When each topic id was first in an image, and when (µs) it was first in none any more.
+        #: When each topic id first appeared in an image, and when (µs) it disappeared from all.
         self.topics_seen: dict[bytes, tuple[str, int]] = {}
         self.topics_gone: dict[bytes, int] = {}
-        #: What each topic id was, one state after the other.
+        #: The successive states of each topic id.
         self.topic_states: dict[bytes, list[TopicState]] = {}
         controllers = {number: address for address, number in list(self._numbers.items())[:3]}
         if options.nodes >= 5:
@@ -186,11 +186,13 @@ class SimCluster:
 
     @property
     def steps(self) -> int:
-        """Steps that all nodes have taken."""
+        """The number of steps of all nodes."""
         return sum(process.steps for process in self.processes.values())
 
     def start(self, node: int) -> None:
-        """Starts a node's process on its disk. Without a sound replica of the metadata, the disk makes way first."""
+        """Starts a node's process on its disk. Without a sound replica of the metadata, the storage is moved aside
+        first.
+        """
         disk = self.processes[node].disk
         if METADATA_GROUP in disk.broken:
             self.scheduler.trace(f"the storage of {node} makes way")
@@ -200,10 +202,10 @@ class SimCluster:
         self.processes[node].start()
 
     def wipe(self, node: int, *, moved_aside: bool = False) -> None:
-        """A node's machine gets an empty disk, and its process starts on that, under the id that had another one.
+        """Gives a node's machine an empty disk, on which its process starts with the same id.
 
         Arguments:
-            moved_aside: the process has put away what was there, because it was damaged, and knows whose it was.
+            moved_aside: the process has moved the old storage aside, because it was damaged, and knows its owner.
         """
         process = self.processes[node]
         if moved_aside:
@@ -214,7 +216,7 @@ class SimCluster:
         self.start(node)
 
     def heal(self) -> None:
-        """Everything runs, nothing is slow, cut or full; what still stops by itself is started again."""
+        """Ends all faults: all nodes run, nothing is slow, cut or full; a node that exits later is restarted."""
         self._keep_running = True
         self.network.heal()
         for number, process in self.processes.items():
@@ -228,7 +230,7 @@ class SimCluster:
     # -- for the network ------------------------------------------------------------------------------------------
 
     def is_up(self, node: int) -> bool:
-        """The process runs (it may be paused)."""
+        """True if the process is running (even if it is paused)."""
         return self.processes[node].running
 
     def deliver(self, node: int, event: Event) -> None:
@@ -236,13 +238,13 @@ class SimCluster:
         self.processes[node].deliver(event)
 
     def identity(self, node: int) -> PeerIdentity:
-        """What the running node answers when asked who it is."""
+        """Returns the identity that the running node reports."""
         running = self.processes[node].node
         assert running is not None
         return running.identity
 
     def refusal(self, node: int, identity: PeerIdentity) -> str | None:
-        """Why the node refuses streams of that peer, or None."""
+        """Returns why the node rejects streams of that peer, or None."""
         running = self.processes[node].node
         assert running is not None
         return running.accepts_peer(identity)
@@ -253,7 +255,7 @@ class SimCluster:
         """Judges a step."""
         if self.narrator is not None:
             self.narrator.stepped(process, events, effects)
-        # All groups now and then, lest a step changes one that it does not name.
+        # All groups from time to time, in case a step changes one that it does not report.
         image = process.image
         if image is not None and METADATA_GROUP in effects.groups:
             self.invariants.coordinators.learn(image.applied_index, image.partitions.values())
@@ -296,7 +298,7 @@ class SimCluster:
                     self.invariants.leader_reported(group, partition.leader, partition.leader_epoch)
 
     def _name_of_topic(self, topic_id: bytes) -> str | None:
-        """Of a topic that some node has known."""
+        """Returns the name of a topic that some node has known."""
         seen = self.topics_seen.get(topic_id)
         return None if seen is None else seen[0]
 
@@ -316,18 +318,18 @@ class SimCluster:
                 self.topics_gone.setdefault(topic_id, now)
 
     def topic_states_since(self, topic_id: bytes, first_us: int) -> list[TopicState]:
-        """What a topic id was at some moment from ``first_us`` on, by the newest metadata that any node had."""
+        """Returns the states of a topic id from ``first_us`` on, by the newest metadata of any node."""
         states = self.topic_states[topic_id]
         later = [state for state in states if state.since_us > first_us]
         return [*states[: len(states) - len(later)][-1:], *later]
 
     def rename(self, node: int, address: str) -> None:
-        """The node's next process listens at another address; peers that were told the former one still find it."""
+        """Lets the node's next process listen at another address; peers that know the former one still find it."""
         self._numbers[address] = node
         self.processes[node].move_to(address)
 
     def _judge_rights(self, process: SimProcess, events: list[Event], effects: Effects) -> None:
-        """What a node serves is allowed by its own rules, and these are no older than they may be."""
+        """Checks that a node's answers are allowed by its own ACLs, and that these are not older than allowed."""
         before, image = self.rights.handed_out, process.image
         self.rights.stepped(process.node_id, process.life, image, events, effects)
         limit_us = 1_000 * self.options.authorization.image_max_age_ms
@@ -336,7 +338,7 @@ class SimCluster:
             self.invariants.decided_by(process.node_id, applied, process.true_us(limit_us))
 
     def _judge_ages(self, process: SimProcess, effects: Effects) -> None:
-        """How old a node says its metadata are is a bound, but for what its clock goes wrong."""
+        """Checks that a node's stated age of its metadata is an upper bound, except for the deviation of its clock."""
         for reply in effects.replies:
             answer = reply.message
             if isinstance(answer, pb.MetadataResponse) and answer.image_age_ms != UNKNOWN_AGE_MS:
@@ -345,7 +347,7 @@ class SimCluster:
                 self.invariants.image_age_told(process.node_id, applied, process.true_us(answer.image_age_ms * 1_000))
 
     def identify(self, node: int, address: str) -> None:
-        """Asks the node at an address who it is, if it can be reached."""
+        """Requests the identity of the node at an address, if it is reachable."""
         other = self._numbers[address]
 
         def answer() -> None:
@@ -356,7 +358,7 @@ class SimCluster:
         self.scheduler.after(self._rng.randint(500, 4_000), answer)
 
     def report_loss(self, node: int, address: str, directory_id: str) -> None:
-        """Asks the node at an address to have a former disk of another given up."""
+        """Requests that the node at an address gives up a former disk of another node."""
         process, life = self.processes[node], self.processes[node].life
         request = admin_pb2.AlterNodeRequest(
             node_id=node, action=admin_pb2.NODE_ACTION_REPLACE_DISK, directory_id=directory_id, timeout_ms=5_000
@@ -370,7 +372,9 @@ class SimCluster:
         self.request(f"node {node}", self._numbers[address], request, answered)
 
     def halted(self, process: SimProcess, error: str | None) -> None:
-        """A node ends by itself: as asked, or because it cannot go on, for which only its disk gives it reason."""
+        """Handles the exit of a node: as requested, or because of a fatal error, for which only its disk may be the
+        reason.
+        """
         if error is not None and not process.disk.has_failed:
             raise Violation(f"node {process.node_id} gives up: {error}")
         process.die(silent=False)
@@ -391,7 +395,7 @@ class SimCluster:
         """Carries a request to a node; one client's requests to one node arrive in order.
 
         Arguments:
-            stream: on which it goes, if on one; a stream ends with the node's process.
+            stream: its stream, if it has one; a stream ends with the node's process.
         """
         when = self._arrival(client, node)
         process = self.processes[node]
@@ -407,17 +411,17 @@ class SimCluster:
         self.scheduler.at(when, arrive)
 
     def _arrival(self, client: str, node: int) -> int:
-        """When what a client says to a node arrives: after all that it has said before."""
+        """Returns when a client's message to a node arrives: after all its earlier ones."""
         when = max(self.scheduler.now + self._rng.randint(*CLIENT_DELAY_US), self._lanes.get((client, node), 0) + 1)
         self._lanes[(client, node)] = when
         return when
 
     def open_stream(self, node: int) -> int:
-        """A client opens a stream of requests to a node."""
+        """Opens a stream of requests to a node."""
         return self.processes[node].open_stream()
 
     def close_stream(self, client: str, node: int, stream: int) -> None:
-        """A client ends one: the node hears of it after what came on it."""
+        """Closes a stream: the node is notified after all messages on it."""
         process = self.processes[node]
 
         def arrive() -> None:
@@ -427,7 +431,7 @@ class SimCluster:
         self.scheduler.at(self._arrival(client, node), arrive)
 
     def coordinates(self, node: int, group_id: str) -> bool:
-        """Whether a node leads the coordinator of a consumer group, in the newest term that anybody has."""
+        """True if a node leads the coordinator of a consumer group, in the newest term of any node."""
         image = self.processes[node].image
         topic = None if image is None else image.topics.get(GROUPS_TOPIC)
         if topic is None:
@@ -435,12 +439,12 @@ class SimCluster:
         return self._leads_last(node, coordinator_of(topic, group_id).group)
 
     def _leads_last(self, node: int, group: int) -> bool:
-        """Whether a node leads a group, in the newest term that anybody has."""
+        """True if a node leads a group, in the newest term of any node."""
         leaders = self.invariants.model(group).leaders
         return bool(leaders) and leaders[max(leaders)] == node
 
     def may_delete(self, request: admin_pb2.DeleteRecordsRequest) -> None:
-        """Somebody asks for it: a request that nobody answers may still be carried out, and late."""
+        """Records a request for a deletion: it may be executed late, even if it is never answered."""
         images = [process.image for process in self.processes.values() if process.image is not None]
         for wanted in request.partitions:
             topics = [image.topics_by_id[wanted.topic_id] for image in images if wanted.topic_id in image.topics_by_id]
@@ -455,31 +459,32 @@ class SimCluster:
     def _origin(self, client: str, message: ProtoMessage) -> RequestContext:
         origin = self.clients.get(client, UNKNOWN_CLIENT)
         if isinstance(message, pb.ProduceRequest) and any(is_kafka(each.batch) for each in message.batches):
-            return replace(origin, listener=Listener.KAFKA)  # Only that one takes them.
+            return replace(origin, listener=Listener.KAFKA)  # Only that listener accepts them.
         return origin
 
-    # -- what nodes tell clients ------------------------------------------------------------------------------------
+    # -- answers to clients -----------------------------------------------------------------------------------------
 
     def batch_acknowledged(
         self, node: int, name: PartitionName, group: int, values: list[str], acks: int, result: pb.ProduceResult
     ) -> None:
-        """A node says that a batch is safe: is it?"""
+        """Judges an acknowledgement: the batch must be durable."""
         copies = max(self.options.min_insync_replicas, self.invariants.model(group).data_quorum)
         self.invariants.acknowledged(
             node, group, result.base_offset, result.leader_epoch, values, copies, acks == ACKS_ALL
         )
 
     def told_end(self, group: int) -> int:
-        """The highest high watermark of a group that a reader was told of."""
+        """Returns the highest high watermark of a group that was reported to a reader."""
         return self._told.get(group, (0, 0, 0))[1]
 
     def entries_served(
         self, node: int, name: PartitionName, group: int, fetch_offset: int, result: pb.FetchResult
     ) -> None:
-        """A node answers a fetch: only with what is committed and kept, and with a high watermark and a log start that
-        never go back."""
+        """Judges an answer to a fetch: only committed and available records, and a high watermark and a log start that
+        never go back.
+        """
         log = self.invariants.model(group).log
-        # One that is deposed, and does not know it, may not have got so far.
+        # A deposed leader that does not know it yet may lag behind.
         if (
             result.error.code == ErrorCode.OFFSET_OUT_OF_RANGE
             and fetch_offset >= log.log_start
@@ -528,27 +533,27 @@ def _retention_of(configs: tuple[tuple[str, str], ...]) -> TopicRetention:
 
 
 def retention_of(configs: Mapping[str, str]) -> TopicRetention:
-    """What a topic's configuration allows to go."""
+    """Returns the automatic deletion that a topic's configuration allows."""
     return _retention_of(tuple(sorted(configs.items())))
 
 
 def paced(options: NodeOptions, pace: float) -> NodeOptions:
-    """The same node with all its times (µs) multiplied."""
+    """Returns the options with all times (µs) multiplied."""
     times = [item.name for item in fields(options) if item.name.endswith("_us")]
     scaled: dict[str, Any] = {name: int(getattr(options, name) * pace) for name in times}
     return replace(options, **scaled)
 
 
 def image_digest(image: MetadataImage) -> str:
-    """Hash of a metadata image."""
+    """Returns a hash of a metadata image."""
     return blake2b(image.to_snapshot(), digest_size=16).hexdigest()
 
 
 def carry_as_it_is(sender: int, receiver: int, frame: PeerFrame) -> PeerFrame:
-    """The same frame: nothing in it is changed by either end."""
+    """Returns the same frame: neither end changes it."""
     return frame
 
 
 def carry_through_codec(sender: int, receiver: int, frame: PeerFrame) -> PeerFrame:
-    """What the shipped codec makes of a frame on its way."""
+    """Returns a frame after encoding and decoding by the shipped codec."""
     return decode_frame(parse_frame(encode_frame(frame)), frame.stream, sender, receiver)

@@ -1,4 +1,4 @@
-"""What must be true of a cluster that has healed, and what must not happen any more once it is."""
+"""Required properties of a cluster that has healed, and events that must not happen afterwards."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from quorumlog.simulator.world.replica_sets import is_same_entry
 
 
 def missing_repairs(cluster: SimCluster) -> str:
-    """What is damaged and will not stay so; empty when nothing is.
+    """Returns damage that must still be repaired; empty if there is none.
 
-    An entry is mended while another disk has it whole. Where all others have given it up, with a snapshot in its place,
-    the replica is set aside and begins anew, for which its node starts again.
+    An entry is repaired while another disk has it whole. If all others have compacted it into a snapshot, the replica
+    is set aside and starts from scratch, for which its node restarts.
     """
     for number, process in cluster.processes.items():
         if process.disk.broken:
             return f"groups {sorted(process.disk.broken)} of node {number} have not begun anew"
         for group, indexes in process.disk.damaged.items():
             disks = [each.disk for other, each in cluster.processes.items() if other != number]
-            # What a witness has is no copy: nobody is mended with it.
+            # A witness has no copy, and cannot be the source of a repair.
             others = [disk for disk in disks if group in disk.synced and not is_witness(disk.synced[group].table)]
             given_up = [index for index in indexes if all(d.synced[group].anchor.index >= index for d in others)]
             left = sorted({*given_up, *_mendable(process.disk, others, group)})
@@ -38,8 +38,9 @@ def missing_repairs(cluster: SimCluster) -> str:
 
 
 def _mendable(disk: SimDisk, others: list[SimDisk], group: int) -> set[int]:
-    """The damaged entries of a replica that another disk has whole. An entry is known by the one after it: where that
-    is damaged, too, it has to be mended before."""
+    """Returns the damaged entries of a replica that another disk has whole. An entry is verified by the one after it:
+    if that is damaged, too, it must be repaired first.
+    """
     found: set[int] = set()
     damaged = disk.damaged[group]
     for index in sorted(damaged, reverse=True):
@@ -54,7 +55,7 @@ def _mendable(disk: SimDisk, others: list[SimDisk], group: int) -> set[int]:
 
 
 def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producers: Iterable[SimProducer]) -> str:
-    """What is not as it must be in the end; empty when all is well."""
+    """Returns a deviation from the required final state; empty if there is none."""
     for producer in producers:
         if not producer.idle:
             return producer.describe()
@@ -79,12 +80,12 @@ def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producer
         broker = image.brokers.get(number)
         present = broker is not None and broker.registration.boot_id == process.node.identity.boot_id
         if image.is_fenced(number) or not present:
-            return f"the metadata do not know that node {number} is back"
+            return f"the metadata do not show that node {number} has returned"
     damaged = missing_repairs(cluster)
     if damaged:
         return damaged
     if cluster.options.repair.rebalance_interval_us and any(Rebalancing(image, {}).moves()):
-        return f"the nodes are to be even by themselves, and are not: {Rebalancing(image, {}).before}"
+        return f"the nodes should be balanced automatically, but are not: {Rebalancing(image, {}).before}"
     wanted = sorted(image.quorum.voters or rafts[0].configuration.voters)
     for raft in rafts:
         if raft.configuration.is_joint or sorted(raft.configuration.voters) != wanted:
@@ -124,7 +125,7 @@ def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producer
             return f"group {group} has in-sync replicas {sorted(partition.isr)} of {sorted(partition.replicas)}"
         awake = _awake(cluster, group, partition.voters)
         if replica.raft.quiescent and awake:
-            # The call to sleep was lost in what is healed now: they will look for a leader once.
+            # The sleep message was lost in a fault that has ended: they will look for a leader once.
             return f"group {group} sleeps on its leader, node {partition.leader}, but not on nodes {awake}"
         missing = _missing_in_logs(cluster, group, partition.voters)
         if missing:
@@ -161,10 +162,10 @@ def _missing_in_logs(cluster: SimCluster, group: int, members: tuple[int, ...]) 
 
 
 def committed_end(cluster: SimCluster, name: PartitionName) -> int:
-    """Offset after the last committed record of a partition.
+    """Returns the offset after the last committed record of a partition.
 
     Raises:
-        Violation: the metadata do not know the partition.
+        Violation: the metadata do not contain the partition.
     """
     image = cluster.processes[cluster.node_ids[0]].image
     assert image is not None
@@ -175,15 +176,15 @@ def committed_end(cluster: SimCluster, name: PartitionName) -> int:
 
 
 class Calm:
-    """The terms of all replicas as they are now, to find out later whether anybody campaigned without reason."""
+    """The current terms of all replicas, to detect later campaigns without a reason."""
 
     def __init__(self, cluster: SimCluster) -> None:
         self._cluster = cluster
         self._terms = self._current_terms()
 
     def _current_terms(self) -> dict[tuple[int, int], int]:
-        # A term of 0: of a partition that came to be just now, by a request that was still on its way. Its first
-        # election has its reason.
+        # A term of 0 is of a partition that was just created, by a request that was in flight. Its first election has a
+        # reason.
         return {
             (group, number): replica.raft.term
             for number, process in self._cluster.processes.items()
@@ -192,32 +193,32 @@ class Calm:
         }
 
     def _is_here(self, group: int, number: int) -> bool:
-        """Whether a node is to have a replica, by its own metadata."""
+        """True if a node must have a replica, by its own metadata."""
         image = self._cluster.processes[number].image
         record = image.partitions.get(group) if image is not None else None
         return record is None or number in record.hosts
 
     def awake(self) -> str:
-        """An idle partition that does not sleep, and so costs something; empty when all do."""
+        """Returns an idle partition that does not sleep, and so has a cost; empty if all do."""
         for number, process in self._cluster.processes.items():
             for group, replica in process.replicas.items():
                 if group != METADATA_GROUP and not replica.raft.quiescent:
-                    return f"group {group} is awake on node {number}, though nobody has wanted anything of it"
+                    return f"group {group} is awake on node {number}, without any request"
         return ""
 
     def check(self) -> None:
-        """Compares.
+        """Compares the terms.
 
         Raises:
-            Violation: a term is another, though nothing went wrong; or an idle partition is awake.
+            Violation: a term has changed without a fault; or an idle partition is awake.
         """
         now = self._current_terms()
         for (group, number), term in self._terms.items():
             if self._cluster.invariants.is_deleted(group):
-                # A deletion that was asked for before the rest has ended it.
+                # A deletion that was requested before the rest has removed it.
                 continue
             if (group, number) not in now and not self._is_here(group, number):
-                # So has a move.
+                # A move has removed it.
                 continue
             if now.get((group, number)) != term:
                 raise Violation(

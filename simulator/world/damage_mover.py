@@ -1,4 +1,4 @@
-"""An operator in virtual time who moves partitions away from damaged replicas that nothing else makes whole."""
+"""An operator in virtual time who moves partitions away from damaged replicas that are not repaired otherwise."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from quorumlog.v1 import admin_pb2
 
 
 class DamageMover:
-    """Has partitions with a witness moved away from damaged replicas, and back where they were.
+    """Moves partitions with a witness away from damaged replicas, and back to their former nodes.
 
-    Beside a witness such a replica is set aside and kept until then: it may be the only copy. Where a node is to spare,
-    that takes its place, now and then; otherwise the partition goes on with an odd number of replicas, without a
-    witness, until there is room for the former ones again.
+    Beside a witness such a replica is set aside and kept until then: it may be the only copy. A spare node sometimes
+    takes its place; otherwise the partition continues with an odd number of replicas, without a witness, until the
+    former ones are possible again.
 
     Arguments:
-        fewest: replicas that every partition must keep.
-        interval_us: least and most time between two looks.
+        fewest: minimum number of replicas of every partition.
+        interval_us: minimum and maximum time between two checks.
     """
 
     def __init__(self, cluster: SimCluster, scheduler: Scheduler, fewest: int, interval_us: tuple[int, int]) -> None:
@@ -28,12 +28,12 @@ class DamageMover:
         self._fewest = fewest
         self._interval_us = interval_us
         self._rng = scheduler.stream("damage mover")
-        #: Where partitions were before, by Raft group.
+        #: Former nodes of partitions, by Raft group.
         self._before: dict[int, tuple[int, ...]] = {}
         self._tick()
 
     def missing(self) -> str:
-        """What it has not done yet; empty when it has nothing to do."""
+        """Returns its pending moves; empty if there are none."""
         return f"groups {sorted(self._before)} are not back where they were before they were damaged" * bool(
             self._before
         )
@@ -63,13 +63,14 @@ class DamageMover:
 
     @staticmethod
     def _towards(image: MetadataImage, record: PartitionRecord, wanted: tuple[int, ...]) -> tuple[int, ...]:
-        """Where a partition is to be next on its way. With an even number of replicas it needs a node for a witness
-        that has nothing of it yet: where there is none, what stands in the way goes first."""
+        """Returns the next replicas of a partition on its way. With an even number of replicas it needs a node for a
+        witness that has nothing of it yet: if there is none, obstacles are removed first.
+        """
         room = image.brokers.keys() - set(wanted) - set(record.hosts)
         return wanted if len(wanted) % 2 or room or set(record.hosts) <= set(wanted) else wanted[:1]
 
     def _without(self, image: MetadataImage, record: PartitionRecord, node: int) -> tuple[int, ...]:
-        """Where a partition is to be, so that a node has nothing of it."""
+        """Returns replicas of a partition without a node."""
         wanted = record.wanted
         spare = [
             other
@@ -87,7 +88,7 @@ class DamageMover:
             return tuple(self._rng.choice(spare) if each == node else each for each in wanted)
         left = [each for each in wanted if each != node] or [each for each in record.replicas if each != node]
         if len(left) % 2 == 0:
-            # Without the witness, too: an even number would have one, perhaps where it is now.
+            # Without the witness, too: an even number would have one, perhaps on its current node.
             if len(left) <= self._fewest and spare:
                 return (*left, self._rng.choice(spare))
             left.remove(next(each for each in reversed(left) if each != record.leader))

@@ -1,6 +1,6 @@
-"""A disk in virtual time, with what is written and what is synced kept apart.
+"""A disk in virtual time, which distinguishes written from synced data.
 
-It implements ``StorageReader`` and takes transactions as the storage thread does. LMDB commits are atomic: of the
+It implements ``StorageReader`` and accepts transactions like the storage thread. LMDB commits are atomic: of the
 transaction under way, a crash keeps all or nothing. Everything synced survives.
 """
 
@@ -29,13 +29,13 @@ from quorumlog.storage.interface import (
 from quorumlog.storage.rows import position_key
 from quorumlog.storage.transaction import RaftGroupState, RaftGroupWrite, Space, Transaction
 
-#: Called when a transaction is about to become durable, with the disk as it still is.
+#: Called when a transaction is about to become durable, with the disk's state before it.
 Witness = Callable[["SimDisk", Transaction], None]
 
 
 @dataclass(slots=True)
 class DiskOptions:
-    """How a disk behaves. Times in µs; probabilities per transaction."""
+    """Behaviour of a disk. Times in µs; probabilities per transaction."""
 
     sync_us: tuple[int, int] = (200, 3_000)
     slow_probability: float = 0.02
@@ -47,13 +47,13 @@ class SimDisk:
     """The disk of one node; it outlives the node's processes.
 
     Arguments:
-        node_id: whose disk.
-        witness: sees each transaction just before it becomes durable.
-        lies: a planted fault: completions are reported before the sync. A simulator worth its name must notice.
+        node_id: the disk's node.
+        witness: receives each transaction just before it becomes durable.
+        lies: a planted fault: completions are reported before the sync. The simulator must detect it.
 
-    What goes wrong with it is set from outside: ``full``, ``stalled_until`` (µs), ``next_sync_fails``,
-    ``next_read_fails``; ``after_sync`` is called once, when the next sync has ended and before the node hears of it.
-    ``read_by_node`` tells the node's reads, which may fail, from those of whoever watches.
+    Faults are set from outside: ``full``, ``stalled_until`` (µs), ``next_sync_fails``, ``next_read_fails``;
+    ``after_sync`` is called once, when the next sync has ended and before the node is notified. ``read_by_node``
+    distinguishes the node's reads, which may fail, from those of observers.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class SimDisk:
     ) -> None:
         self.node_id = node_id
         self.synced: dict[int, DurableRaftGroup] = {}
-        #: What the disks before this one held when they were lost.
+        #: Contents of the disks before this one when they were lost.
         self.lost: list[dict[int, DurableRaftGroup]] = []
         self.rows: dict[bytes, bytes] = {}
         self.full = False
@@ -79,11 +79,11 @@ class SimDisk:
         self.read_by_job = False
         self.commit_failed = False
         self.found_damage = False
-        #: Replicas that the next process finds damaged otherwise than in entries.
+        #: Replicas with damage outside of entries, which the next process will detect.
         self.broken: set[int] = set()
-        #: The ids of the directories here that were damaged as a whole, and made way.
+        #: Ids of data directories that were damaged as a whole, and moved aside.
         self.aside: set[str] = set()
-        #: Entries whose bytes are not what was written, by Raft group: until they are written once more, or are gone.
+        #: Entries with damaged bytes, by Raft group: until they are rewritten or removed.
         self.damaged: dict[int, set[int]] = {}
         self._scheduler = scheduler
         self._rng = rng
@@ -97,11 +97,11 @@ class SimDisk:
 
     @property
     def has_failed(self) -> bool:
-        """Whether it has given the process that runs on it a reason to end."""
+        """True if it has given the process that runs on it a reason to exit."""
         return self.commit_failed or self.found_damage
 
     def recover(self) -> None:
-        """Whatever was wrong with it is over."""
+        """Ends all its faults."""
         self.full = self.next_sync_fails = self.next_read_fails = False
         self.stalled_until = 0
         self.after_sync = None
@@ -126,14 +126,16 @@ class SimDisk:
             delay = self._rng.randint(*self._options.slow_us)
         when = self._last_sync = max(self._scheduler.now + delay, self.stalled_until, self._last_sync)
         number = transaction.number
-        # The sync ends a moment before the node hears of it: a crash between the two keeps what nobody was told of.
+        # The sync ends shortly before the node is notified: a crash in between keeps unacknowledged data.
         told = self._scheduler.now + 50 if self._lies else when + self._rng.randint(10, 200)
         self._timers = [timer for timer in self._timers if timer.action is not None]
         self._timers.append(self._scheduler.at(when, self._sync))
         self._timers.append(self._scheduler.at(told, lambda: done(StorageDone(number))))
 
     def _fail(self, transaction: Transaction, done: Callable[[StorageDone | StorageFailed], None]) -> None:
-        """An I/O error on commit: it may be on the disk or not, and the process must end, or go on over lost pages."""
+        """Fails a commit with an I/O error: it may be on the disk or not, and the process must exit, as pages may be
+        lost.
+        """
         if self._rng.random() < 0.5:
             self._under_way.append(transaction)
             self._sync()
@@ -143,7 +145,7 @@ class SimDisk:
         self._timers = [self._scheduler.after(2_000, lambda: done(failed))]
 
     def crash(self) -> None:
-        """The process or the machine dies: the transaction under way is kept whole or lost, by the seed."""
+        """Crashes the process or the machine: the transaction under way is kept whole or lost, by the seed."""
         for timer in self._timers:
             timer.cancel()
         self._timers = []
@@ -158,7 +160,7 @@ class SimDisk:
         self.commit_failed = self.found_damage = False
 
     def wipe(self) -> None:
-        """The disk is replaced by an empty one; no process may be running on it."""
+        """Replaces the disk by an empty one; no process may be running on it."""
         assert not self._under_way
         self.lost.append(self.synced)
         self.synced = {}
@@ -168,12 +170,12 @@ class SimDisk:
         self._used_bytes = 0
 
     def make_way(self) -> None:
-        """It is damaged as a whole: its process moves what is there aside, on its operator's word, and begins empty."""
+        """Moves the storage aside, which is damaged as a whole, on the operator's request, and starts empty."""
         self.aside.add(self.rows[DIRECTORY_ROW].decode())
         self.wipe()
 
     def copies_made(self, group: int) -> list[DurableRaftGroup]:
-        """A group as it is synced here, and as it was on each disk before this one."""
+        """Returns a group as it is synced here, and as it was on each disk before this one."""
         return [disk[group] for disk in (self.synced, *self.lost) if group in disk]
 
     def _sync(self) -> None:
@@ -206,7 +208,7 @@ class SimDisk:
             self._used_bytes += after.size_bytes
 
     def _mend(self, write: RaftGroupWrite, after: DurableRaftGroup | None) -> None:
-        """As the shipped storage does: an entry is written back if its sound successor has its hash."""
+        """Repairs like the shipped storage: an entry is written back if its sound successor has its hash."""
         damaged = self.damaged[write.group]
         if after is None or write.snapshot is not None:
             damaged.clear()
@@ -234,7 +236,7 @@ class SimDisk:
             raise DamageError(f"entry {index} of group {group} on node {self.node_id} is damaged")
 
     def groups(self) -> dict[int, RaftGroupState]:
-        """Every group with a replica here."""
+        """Returns every group with a replica here."""
         return {
             number: RaftGroupState(number, g.configuration, g.hard_state, g.anchor, g.last, g.snapshot, dict(g.table))
             for number, g in sorted(self.synced.items())
@@ -242,7 +244,7 @@ class SimDisk:
         }
 
     def opening_damage(self) -> OpeningDamage:
-        """The replicas that are broken."""
+        """Returns the broken replicas."""
         return OpeningDamage(
             (),
             {
@@ -253,24 +255,24 @@ class SimDisk:
         )
 
     def moved_aside(self) -> frozenset[str]:
-        """The directories that were damaged and made way for this one."""
+        """Returns the directories that were damaged and moved aside."""
         return frozenset(self.aside)
 
     def suspect(self, group: int | None) -> None:
-        """The replica is broken for the next process; of pages there are none here."""
+        """Marks the replica as broken for the next process; there are no pages here."""
         if group is not None:
             self.broken.add(group)
         self.found_damage = True
 
     def pass_replica(self, group: int) -> None:
-        """Its pages can be given back."""
+        """Does nothing: there are no pages to release."""
 
     def node_state(self) -> dict[bytes, bytes]:
-        """The node's own rows."""
+        """Returns the node's own rows."""
         return dict(self.rows)
 
     def term_at(self, group: int, index: int) -> int:
-        """Term of a durable entry, or of the anchor."""
+        """Returns the term of a durable entry, or of the anchor."""
         self._check_read(group, index)
         durable = self.synced[group]
         if index == durable.anchor.index:
@@ -282,7 +284,7 @@ class SimDisk:
         return entry.term
 
     def hash_at(self, group: int, index: int) -> int:
-        """Hash of a durable entry, as the one after it has it."""
+        """Returns the hash of a durable entry, as stored in its successor."""
         durable = self.synced[group]
         if index < durable.last.index:
             self._sound(group, index + 1)
@@ -291,7 +293,7 @@ class SimDisk:
         return entry.hash
 
     def entries(self, group: int, first: int, last: int, max_bytes: int) -> list[Entry]:
-        """Entries first..last, cut once ``max_bytes`` is reached; at least one."""
+        """Returns entries first..last, cut once ``max_bytes`` is reached; at least one."""
         self._check_read(group, first)
         durable = self.synced[group]
         start = first - durable.anchor.index - 1
@@ -299,7 +301,7 @@ class SimDisk:
         if not 0 <= start < stop <= len(durable.entries):
             what = f"node {self.node_id} reads {first}..{last} of group {group}, which has"
             what += f" {durable.anchor.index + 1}..{durable.last.index}"
-            # The log may have changed since a job was given. A step knows what there is.
+            # The log may have changed since a job was submitted. A step knows the current state.
             assert self.read_by_job, what
             raise LookupError(what)
         taken: list[Entry] = []
@@ -318,26 +320,26 @@ class SimDisk:
         return taken
 
     def find_offset(self, group: int, offset: int) -> int | None:
-        """Index of the first batch whose last offset is at or after ``offset``."""
+        """Returns the index of the first batch whose last offset is at or after ``offset``."""
         return self.synced[group].find_offset(offset)
 
     def last_batch(self, group: int) -> BatchRow | None:
-        """The last durable batch above the anchor."""
+        """Returns the last durable batch above the anchor."""
         batches = self.synced[group].batches
         return batches[-1] if batches else None
 
     def find_batch(self, group: int, first_offset: int, reached: Callable[[BatchRow], bool]) -> BatchRow | None:
-        """The first batch that holds ``first_offset`` or a later one and for which ``reached`` holds."""
+        """Returns the first batch that contains ``first_offset`` or a later one and for which ``reached`` holds."""
         return self.synced[group].find_batch(first_offset, reached)
 
     def snapshot_slice(self, group: int, stage: int, number: int) -> bytes:
-        """One slice of a snapshot's data."""
+        """Returns one slice of a snapshot's data."""
         slices = self.synced[group].slices.get(stage, {})
         assert number in slices, f"node {self.node_id} reads slice {number} of group {group}'s stage {stage:#x}: gone"
         return slices[number]
 
     def scrub(self, position: ScrubPosition, max_bytes: int) -> ScrubSlice:
-        """Looks at the entries behind ``position``."""
+        """Checks the entries after ``position``."""
         size = 0
         found: list[DamageError] = []
         for number, durable in sorted(self.synced.items()):
@@ -355,6 +357,6 @@ class SimDisk:
         return ScrubSlice(None, size, tuple(found))
 
     def space(self) -> Space:
-        """Use of the disk now."""
+        """Returns the current use of the disk."""
         free = 0 if self.full else self._options.capacity_bytes - self._used_bytes
         return Space(self._used_bytes, free)

@@ -1,6 +1,7 @@
-"""One Raft group on a simulated disk: the meaning of a ``RaftGroupWrite``, in memory.
+"""One Raft group on a simulated disk: the effect of a ``RaftGroupWrite``, in memory.
 
-It refuses what the shipped storage refuses, and answers as it does: a test gives both the same transactions.
+It rejects the same writes as the shipped storage, and gives the same answers: a test applies the same transactions to
+both.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from quorumlog.wire.entry import parse_envelope, parse_header
 
 @dataclass(slots=True)
 class DurableRaftGroup:
-    """What is on the disk of one Raft group.
+    """The durable state of one Raft group.
 
     Arguments:
-        slices: of snapshots, by stage and number; of the newest one, and of those that are being staged.
+        slices: slices of snapshots, by stage and number: of the newest one, and of those that are being staged.
         batches: the rows of the offset index, in order.
     """
 
@@ -39,44 +40,44 @@ class DurableRaftGroup:
 
     @property
     def last(self) -> EntryId:
-        """Id of the last entry, or of what stands before the first."""
+        """Id of the last entry, or of the anchor."""
         return identity_of(self.entries[-1]) if self.entries else self.anchor
 
     def entry(self, index: int) -> Entry | None:
-        """The entry at ``index``, if it is kept."""
+        """Returns the entry at ``index``, if it is retained."""
         place = index - self.anchor.index - 1
         return self.entries[place] if 0 <= place < len(self.entries) else None
 
     def find_offset(self, offset: int) -> int | None:
-        """Index of the first batch whose last offset is at or after ``offset``."""
+        """Returns the index of the first batch whose last offset is at or after ``offset``."""
         row = self.find_batch(offset, any_batch)
         return row.index if row is not None else None
 
     def find_batch(self, first_offset: int, reached: Callable[[BatchRow], bool]) -> BatchRow | None:
-        """The first batch that holds ``first_offset`` or a later one and for which ``reached`` holds."""
+        """Returns the first batch that contains ``first_offset`` or a later one and for which ``reached`` holds."""
         place = bisect_left(self.batches, first_offset, key=attrgetter("last_offset"))
         place = bisect_left(self.batches, True, lo=place, key=reached)
         return self.batches[place] if place < len(self.batches) else None
 
-    # -- the steps of a write ---------------------------------------------------------------------------------------
+    # -- parts of a write --------------------------------------------------------------------------------------------
 
     def stage(self, piece: SnapshotSlice) -> None:
-        """Keeps a slice of a snapshot to come."""
+        """Stores a slice of a future snapshot."""
         in_use = self.snapshot is not None and self.snapshot.data.stage == piece.stage
         kept = self.slices.setdefault(piece.stage, {})
         fresh = not in_use and piece.number not in kept
-        self._require(fresh, f"slice {piece.number} of stage {piece.stage:#x}, which is there already")
+        self._require(fresh, f"slice {piece.number} of stage {piece.stage:#x}, which exists already")
         kept[piece.number] = piece.data
         self.size_bytes += len(piece.data)
 
     def unstage(self, stage: int) -> None:
-        """Drops slices that nothing points to. The shipped storage does so in time; nobody may read them meanwhile."""
+        """Drops unreferenced slices. The shipped storage does so later; they must not be read in the meantime."""
         in_use = self.snapshot is not None and self.snapshot.data.stage == stage
         self._require(not in_use, f"unstage of {stage:#x}, the data of its snapshot")
         self.size_bytes -= sum(map(len, self.slices.pop(stage, {}).values()))
 
     def drop_unfinished(self) -> None:
-        """As at opening: what was being staged when the process died is garbage."""
+        """Drops stages that were unfinished when the process crashed, as at opening."""
         kept = self.snapshot.data.stage if self.snapshot is not None else None
         for stage in [stage for stage in self.slices if stage != kept]:
             self.unstage(stage)
@@ -96,7 +97,7 @@ class DurableRaftGroup:
         if snapshot.data.slices:
             self._switch(snapshot)
         else:
-            # A witness's: the point alone.
+            # A witness's snapshot: the point alone.
             before, self.snapshot = self.snapshot, None
             if before is not None:
                 self.unstage(before.data.stage)
@@ -146,7 +147,7 @@ class DurableRaftGroup:
         self.hard_state = state
 
     def checkpoint(self, snapshot: Snapshot) -> None:
-        """Keeps a snapshot of the state at an entry that the log holds."""
+        """Stores a snapshot of the state at an entry in the log."""
         self._require_entry(snapshot.last, "checkpoint at")
         self._switch(snapshot)
 
@@ -172,15 +173,15 @@ class DurableRaftGroup:
 
 
 def identity_of(entry: Entry) -> EntryId:
-    """An entry's identity."""
+    """Returns an entry's identity."""
     return EntryId(entry.index, entry.term, entry.hash)
 
 
 def apply_write(group: DurableRaftGroup | None, write: RaftGroupWrite) -> DurableRaftGroup | None:
-    """Carries out a write; returns the group as it is afterwards, None when there is none.
+    """Executes a write; returns the resulting group, or None if there is none.
 
     Raises:
-        FatalStorageError: the write contradicts what is stored.
+        FatalStorageError: the write contradicts the stored state.
     """
     if write.create is not None:
         if group is not None:

@@ -1,8 +1,8 @@
-"""What must hold after every step of any node, checked incrementally: only what the step touched is looked at.
+"""Invariants that must hold after every step of any node, checked incrementally: only what the step touched is checked.
 
-The checker keeps one model of the whole cluster: per group the committed log (from the first node that knew an entry
-to be committed), who led which term, and every entry's hash by (index, term). Since entries are chained by hash, equal
-ids at one place mean equal logs up to there, so single comparisons stand for whole prefixes.
+The checker keeps one model of the whole cluster: per group the committed log (from the first node that knew an entry to
+be committed), the leader of each term, and every entry's hash by (index, term). Since entries are chained by hash,
+equal ids at one place mean equal logs up to there, so single comparisons stand for whole prefixes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from quorumlog.wire.entry import parse_envelope
 
 
 class RaftView(Protocol):
-    """What the checker sees of one Raft group on one node."""
+    """The checker's view of one Raft group on one node."""
 
     @property
     def term(self) -> int:
@@ -51,7 +51,7 @@ class RaftView(Protocol):
 
     @property
     def is_leader(self) -> bool:
-        """Whether it leads its term."""
+        """True if it leads its term."""
 
     @property
     def commit_index(self) -> int:
@@ -59,11 +59,11 @@ class RaftView(Protocol):
 
     @property
     def first_index(self) -> int:
-        """First index that its log keeps."""
+        """First index in its log."""
 
     @property
     def anchor(self) -> EntryId:
-        """Id of the entry before the first that its log keeps."""
+        """Id of the entry before the first in its log."""
 
     @property
     def last_id(self) -> EntryId:
@@ -71,14 +71,14 @@ class RaftView(Protocol):
 
     @property
     def configuration(self) -> Configuration:
-        """The members it goes by."""
+        """The active configuration."""
 
     def entries_between(self, first: int, last: int, max_bytes: int) -> list[Entry]:
-        """Entries of its log, durable or not."""
+        """Returns entries of its log, durable or not."""
 
 
 class ReplicaView(Protocol):
-    """What holds a Raft group on a node."""
+    """The container of a Raft group on a node."""
 
     @property
     def raft(self) -> RaftView:
@@ -87,7 +87,7 @@ class ReplicaView(Protocol):
 
 @dataclass(slots=True)
 class RaftGroupModel:
-    """What is known of one Raft group over the whole cluster."""
+    """The model of one Raft group over the whole cluster."""
 
     log: CommittedPartition
     leaders: dict[int, int] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class RaftGroupModel:
 
     @property
     def data_quorum(self) -> int:
-        """The fewest voters with data in a majority, by the voters of today or by those before them."""
+        """The fewest voters with data in a majority, by the current voters or by those before them."""
         return min(
             len(voters) // 2 + 1 - len({*each.witnesses}.intersection(voters))
             for each in self.configurations[-2:]
@@ -113,7 +113,7 @@ class RaftGroupModel:
 
 @dataclass(slots=True)
 class _Seen:
-    """What was last seen of one replica in one life of its process."""
+    """The last observed state of one replica in one life of its process."""
 
     term: int = 0
     commit: int = 0
@@ -124,8 +124,8 @@ class ClusterInvariants:
     """Judges every step and every sync.
 
     Arguments:
-        disks: every node's disk, alive or not.
-        unique: whether a value may be committed only once (idempotent producers) in the batch with that value.
+        disks: every node's disk, running or not.
+        unique: returns True if a value may be committed only once (idempotent producers) in the batch with that value.
 
     ``latest_wall_ms`` is the latest time that any node's clock has shown, ``now_us`` the virtual time.
     """
@@ -153,13 +153,14 @@ class ClusterInvariants:
         self._newest_table: tuple[int, int, frozenset[int]] = (0, 0, frozenset())
 
     def topics_at(self, applied: int, table: TopicTable) -> None:
-        """What partitions there are by the metadata of an index: of those deleted nothing is asked any more."""
+        """Stores the partitions by the metadata of an index: deleted ones are no longer checked."""
         if applied > self._newest_table[0]:
             self._newest_table = (applied, table.next_group, frozenset(table.partitions))
 
     def hosts_at(self, node: int, partitions: Mapping[int, PartitionRecord]) -> None:
-        """What a node's metadata say of the replicas on its disk: those that were moved away it may destroy, also if a
-        new one is to come in their place by now."""
+        """Stores a node's metadata about the replicas on its disk: it may destroy those that were moved away, even if a
+        new one must replace them by now.
+        """
         for group, durable in self._disks[node].synced.items():
             record = partitions.get(group)
             if record is None or node in record.voters:
@@ -168,17 +169,18 @@ class ClusterInvariants:
                 self._left.add((node, group))
 
     def is_deleted(self, group: int) -> bool:
-        """Whether a partition's topic is deleted, by the newest metadata that any node has shown."""
+        """True if a partition's topic is deleted, by the newest metadata of any node."""
         _, next_group, present = self._newest_table
         return FIRST_PARTITION_GROUP <= group < next_group and group not in present
 
     def _end_of(self, group: int) -> int | None:
-        """Where a partition's committed log ends. Nobody knows it of a deleted topic: a leader that has not heard of
-        the deletion goes on committing what no model follows any more."""
+        """Returns the end of a partition's committed log. It is unknown for a deleted topic: a leader that has not
+        applied the deletion continues to commit entries that no model follows.
+        """
         return None if self.is_deleted(group) else self.model(group).log.next_offset
 
     def model(self, group: int) -> RaftGroupModel:
-        """The model of one group."""
+        """Returns the model of one group."""
         model = self.groups.get(group)
         if model is None:
             log = CommittedPartition(group, most_producers=self._most_producers)
@@ -186,7 +188,7 @@ class ClusterInvariants:
         return model
 
     def process_started(self, node: int) -> None:
-        """The node's volatile state is gone; what it knew to be committed may be found again."""
+        """Drops the node's volatile state; entries that it knew to be committed may be reported again."""
         for key in [key for key in self._seen if key[0] == node]:
             del self._seen[key]
         self._image_indexes.pop(node, None)
@@ -194,13 +196,13 @@ class ClusterInvariants:
     # -- after each step ----------------------------------------------------------------------------------------
 
     def after_step(self, node: int, replicas: Mapping[int, ReplicaView], touched: Iterable[int]) -> None:
-        """Looks at what the step changed.
+        """Checks the changes of a step.
 
         Arguments:
-            touched: the groups that the step looked at; the others are as they were.
+            touched: the groups that the step may have changed; the others are unchanged.
 
         Raises:
-            Violation: an invariant is broken.
+            Violation: an invariant is violated.
         """
         for group in touched:
             hosted = replicas.get(group)
@@ -231,7 +233,8 @@ class ClusterInvariants:
         other = model.leaders.setdefault(replica.term, node)
         if other != node:
             raise Violation(f"election safety: nodes {other} and {node} both lead group {group} in term {replica.term}")
-        # A late winner of an old term may lack what a newer term has committed; it must hold all that older terms have.
+        # A late winner of an old term may lack entries committed in a newer term; it must have all those of older
+        # terms.
         if node in replica.configuration.witnesses:
             raise Violation(f"node {node}, a witness of group {group}, leads term {replica.term}")
         place = model.last_committed
@@ -250,7 +253,7 @@ class ClusterInvariants:
         if index > replica.last_id.index:
             return None
         if index < replica.first_index:
-            return self.model(group).committed[index - 1]  # compacted: only what was committed ever is
+            return self.model(group).committed[index - 1]  # Compacted: only committed entries ever are.
         entry = replica.entries_between(index, index, 1)[0]
         return EntryId(entry.index, entry.term, entry.hash)
 
@@ -290,7 +293,7 @@ class ClusterInvariants:
             return
         if entry.index != model.last_committed + 1:
             raise Violation(f"group {group}: committed entry {entry.index} follows {model.last_committed}")
-        # By the voters of today, or by those before them: who committed it may not have applied the last change yet.
+        # By the current voters, or by those before them: the committing node may not have applied the last change yet.
         newest = model.configurations[-2:]
         if not any(self._held_by_quorum(each.halves, group, identity) for each in newest):
             holders = [each for each in self._disks if self.holds(each, group, identity)]
@@ -315,13 +318,13 @@ class ClusterInvariants:
     def goes_on(
         self, group: int, before: EntryId, entries: list[Entry], configuration: Configuration, term: int
     ) -> None:
-        """A Raft group was there before this cluster: what it begins with counts as committed.
+        """Registers a Raft group that is older than this cluster: its initial log counts as committed.
 
         Arguments:
-            before: what stands for the log that is not kept.
-            entries: what follows.
-            configuration: its members now.
-            term: in which its first voter counts as the one that committed all that.
+            before: the anchor of the log.
+            entries: the entries after it.
+            configuration: its current members.
+            term: the term in which its first voter counts as the one that committed them.
         """
         model = self.model(group)
         identities = [EntryId(entry.index, entry.term, entry.hash) for entry in entries]
@@ -338,7 +341,7 @@ class ClusterInvariants:
                 self._check_places(group, model.log.batches_in_order[-1])
 
     def _with_payload(self, group: int, entry: Entry) -> Entry:
-        """The entry that a witness's trace stands for."""
+        """Returns the entry that a witness's trace represents."""
         if entry.kind is not EntryKind.TRACE:
             return entry
         kept = (copy.entry(entry.index) for disk in self._disks.values() for copy in disk.copies_made(group))
@@ -367,30 +370,30 @@ class ClusterInvariants:
                 raise Violation(f"value {value} is committed twice in group {group}: at {first} and at {offset}")
 
     def place_of(self, group: int, value: str) -> int:
-        """Where a value is committed first; -1 where it is not."""
+        """Returns the offset at which a value was committed first; -1 if it was not."""
         return self._places.get((group, value), -1)
 
     def holds(self, node: int, group: int, identity: EntryId) -> bool:
-        """Whether the node's synced log has that entry (or has compacted it away, or has a snapshot over it).
+        """True if the node's synced log has that entry (or has compacted it away, or has a snapshot over it).
 
-        A copy on a disk that the node has lost since counts, too: what was durable when it was acknowledged is
-        committed, and an acknowledgement may be under way when the disk is lost. What comes after the loss counts on
-        the new disk alone. That nobody leads without what is committed, whatever is lost, is looked at elsewhere.
+        A copy on a disk that the node has lost since counts, too: an entry that was durable when it was acknowledged is
+        committed, and an acknowledgement may be in flight when the disk is lost. Entries after the loss count on the
+        new disk alone. Leader completeness after such a loss is checked elsewhere.
         """
         disk = self._disks.get(node)
         return disk is not None and any(_has(copy, identity) for copy in disk.copies_made(group))
 
     def has_copy(self, node: int, group: int, identity: EntryId) -> bool:
-        """As ``holds``, but a witness has no copy."""
+        """Like ``holds``, but a witness has no copy."""
         return any(_has(e, identity) for e in self._disks[node].copies_made(group) if not is_witness(e.table))
 
     # -- at each sync -------------------------------------------------------------------------------------------
 
     def before_sync(self, disk: SimDisk, transaction: Transaction) -> None:
-        """Looks at a transaction that is about to become durable.
+        """Checks a transaction that is about to become durable.
 
         Raises:
-            Violation: an invariant is broken.
+            Violation: an invariant is violated.
         """
         for write in transaction.writes:
             if self.is_deleted(write.group):
@@ -401,7 +404,7 @@ class ClusterInvariants:
                 if write.group in disk.broken:
                     self._given_up(disk, write.group)
                 elif (disk.node_id, write.group) not in self._left:
-                    raise Violation(f"node {disk.node_id} destroys group {write.group}, which it should hold")
+                    raise Violation(f"node {disk.node_id} destroys group {write.group}, which it must keep")
                 self._seen.pop((disk.node_id, write.group), None)
             self._hard_state(disk, write)
             self._truncation(disk, write)
@@ -420,13 +423,13 @@ class ClusterInvariants:
                     )
 
     def _given_up(self, disk: SimDisk, group: int) -> None:
-        """A damaged replica may only be given up while all that is committed is on another disk."""
+        """Checks that a damaged replica is only given up while all committed entries are on another disk."""
         committed = self.model(group).committed
         others = [other.synced.get(group) for other in self._disks.values() if other is not disk]
         with_data = [copy for copy in others if copy is not None and not is_witness(copy.table)]
         if committed and not any(_has(copy, committed[-1]) for copy in with_data):
             raise Violation(
-                f"node {disk.node_id} gives up its replica of group {group}: nobody else has {committed[-1]}"
+                f"node {disk.node_id} gives up its replica of group {group}: no other node has {committed[-1]}"
             )
 
     @staticmethod
@@ -435,7 +438,7 @@ class ClusterInvariants:
         return is_witness(write.table if durable is None else durable.table)
 
     def _witness_state(self, disk: SimDisk, write: RaftGroupWrite) -> None:
-        """A witness keeps no payload, and nothing but its log."""
+        """Checks that a witness stores no payload, and nothing but its log."""
         whole = any(entry.kind not in (EntryKind.TRACE, EntryKind.CONFIG) for entry in write.entries)
         if whole or write.stage or write.checkpoint or write.table.keys() - {WITNESS_ROW}:
             raise Violation(f"node {disk.node_id} is a witness of group {write.group}, and keeps {write}")
@@ -464,7 +467,7 @@ class ClusterInvariants:
             raise Violation(f"node {disk.node_id} truncates group {write.group} from {index}: {committed} is committed")
 
     def _partition_state(self, disk: SimDisk, write: RaftGroupWrite) -> None:
-        """What of the state and of the log a replica keeps must be what the committed log says."""
+        """Checks a replica's stored state and log against the committed log."""
         log = self.model(write.group).log
         durable = disk.synced.get(write.group)
         before = durable.table.get(META_ROW) if durable is not None and write.snapshot is None else None
@@ -479,7 +482,7 @@ class ClusterInvariants:
         _check_compaction(disk, write)
 
     def _coordinator_state(self, disk: SimDisk, write: RaftGroupWrite) -> None:
-        """A snapshot of a coordinator must be what its committed log says."""
+        """Checks a snapshot of a coordinator against its committed log."""
         snapshot = write.snapshot or write.checkpoint
         if snapshot is not None:
             data = b"".join(_slices(disk.synced.get(write.group), write, snapshot))
@@ -490,10 +493,10 @@ class ClusterInvariants:
     # -- replicated state ---------------------------------------------------------------------------------------
 
     def image_at(self, node: int, applied: int, digest: Callable[[], str]) -> bool:
-        """A node's metadata image stands at ``applied``: all that ever stand there are equal.
+        """Checks that all metadata images at index ``applied`` are equal.
 
         Returns:
-            True when this is the first image seen to stand there.
+            True if this is the first image seen at that index.
 
         Raises:
             Violation: two images differ, or the index went back.
@@ -511,10 +514,10 @@ class ClusterInvariants:
         return known is None
 
     def image_age_told(self, node: int, applied: int, age_us: int) -> None:
-        """A node answers metadata from an image that stands at ``applied``, and gives it an age.
+        """Checks the age that a node reports for its image at ``applied``.
 
         Raises:
-            Violation: the image lacks what was committed before that.
+            Violation: the image lacks entries that were committed before that.
         """
         due = bisect_left(self._metadata_commits, self.now_us - age_us)
         if applied < due:
@@ -525,20 +528,20 @@ class ClusterInvariants:
             )
 
     def decided_by(self, node: int, applied: int, limit_us: int) -> None:
-        """A node hands out records by the rules of an image that stands at ``applied``.
+        """Checks the age of the ACLs of an image at ``applied`` by which a node serves records.
 
         Raises:
-            Violation: the image lacks what was committed longer ago than rules may be old.
+            Violation: the image lacks entries committed longer ago than ACLs may be old.
         """
         if applied < bisect_left(self._metadata_commits, self.now_us - limit_us):
             behind = (self.now_us - self._metadata_commits[applied]) // 1000
             raise Violation(
-                f"node {node} serves records by rules that may be {limit_us // 1000} ms old: entry {applied + 1} of the"
+                f"node {node} serves records by ACLs that may be {limit_us // 1000} ms old: entry {applied + 1} of the"
                 f" metadata, committed {behind} ms ago, is not in them"
             )
 
     def leader_reported(self, group: int, leader: int, epoch: int) -> None:
-        """The metadata names a leader: it must have led that epoch.
+        """Checks that a leader named by the metadata has led that epoch.
 
         Raises:
             Violation: it did not.
@@ -550,15 +553,15 @@ class ClusterInvariants:
             )
 
     def served(self, node: int, group: int, epoch: int) -> None:
-        """A node lets a client read: what it takes for committed is only sure once its own term has committed something
-        (Raft §8).
+        """Checks that a node that serves a read has committed an entry in its own term: only then its commit index is
+        reliable (Raft §8).
 
         Raises:
-            Violation: nothing of that term, or of a later one, is committed.
+            Violation: no entry of that term, or of a later one, is committed.
         """
         committed = self.model(group).committed
         if self.is_deleted(group):
-            return  # Who has not heard of it yet goes on for a moment.
+            return  # A node that has not applied it yet continues for a moment.
         if not committed or committed[-1].term < epoch:
             newest = committed[-1].term if committed else 0
             raise Violation(
@@ -568,17 +571,17 @@ class ClusterInvariants:
     def acknowledged(
         self, node: int, group: int, offset: int, epoch: int, values: list[str], copies: int, acks_all: bool
     ) -> None:
-        """A node is about to tell a client that a batch is safe.
+        """Checks a batch that a node is about to acknowledge.
 
         Raises:
-            Violation: it is not: not committed there, or fewer durable copies than ``copies``; with acks=1, not on the
-                node's own disk.
+            Violation: it is not committed there, or has fewer durable copies than ``copies``; with acks=1, it is not on
+                the node's own disk.
         """
         model = self.model(group)
         if self.is_deleted(group):
             return
         if epoch not in model.leaders:
-            raise Violation(f"node {node} acknowledges {values} in epoch {epoch} of group {group}, which nobody led")
+            raise Violation(f"node {node} acknowledges {values} in epoch {epoch} of group {group}, which no node led")
         if not acks_all:
             if offset >= model.log.log_start:
                 self._on_own_disk(node, group, offset, values)
@@ -603,7 +606,7 @@ class ClusterInvariants:
         index = durable.find_offset(offset)
         entry = durable.entry(index) if index is not None else None
         if entry is None or values_of(entry.data) != values:
-            raise Violation(f"node {node} acknowledges {values} at {offset} of group {group}, but its disk has it not")
+            raise Violation(f"node {node} acknowledges {values} at {offset} of group {group}, but its disk lacks it")
 
 
 def _has(durable: DurableRaftGroup, identity: EntryId) -> bool:
@@ -614,7 +617,7 @@ def _has(durable: DurableRaftGroup, identity: EntryId) -> bool:
 
 
 def _slices(durable: DurableRaftGroup | None, write: RaftGroupWrite, snapshot: Snapshot) -> list[bytes]:
-    """The slices of a snapshot that a transaction switches to: staged before, or with it."""
+    """Returns the slices of a snapshot that a transaction switches to: staged before, or with it."""
     staged = dict(durable.slices.get(snapshot.data.stage, {})) if durable is not None else {}
     staged |= {piece.number: piece.data for piece in write.stage if piece.stage == snapshot.data.stage}
     return [staged[number] for number in range(snapshot.data.slices)]
@@ -631,26 +634,26 @@ def _check_compaction(disk: SimDisk, write: RaftGroupWrite) -> None:
 
 
 def check_promise(group: int, message: Message, state: HardState | None, last: EntryId) -> None:
-    """Checks that a message claims no vote, acknowledgement or term that a crash of its sender could take back.
+    """Checks that a message claims no vote, acknowledgement or term that a crash of its sender could undo.
 
-    A cluster usually survives a broken promise: only a crash at the right moment, and a rival, would show it. The
-    promise itself is therefore checked whenever a message leaves.
+    A cluster usually survives a broken promise: only a crash at the right moment, and a rival, would reveal it. The
+    promise itself is therefore checked whenever a message is sent.
 
     Arguments:
-        state: the sender's synced hard state; None when it has no replica on its disk.
-        last: where the sender's synced log ends.
+        state: the sender's synced hard state; None if it has no replica on its disk.
+        last: end of the sender's synced log.
 
     Raises:
-        Violation: the message says more than the disk.
+        Violation: the message claims more than is on the disk.
     """
     if isinstance(message, VoteRequest | VoteResponse) and message.pre_vote:
-        return  # promises nothing
+        return  # It promises nothing.
     if state is None or message.term > state.term:
         raise Violation(f"{_said(group, message)}, but its disk has {state}")
     if message.term < state.term:
-        return  # what it promised, it promised for a term that is over on its disk
+        return  # Its promise was for a term that is over on its disk.
     if isinstance(message, VoteRequest):
-        # A request that waited for its link until the term had a leader may boast of a tail that this one has cut off.
+        # A request that waited for its link until the term had a leader may claim a tail that this one has truncated.
         kept = state.vote == message.sender and (last.index >= message.last_index or last.term == message.term)
     elif isinstance(message, VoteResponse):
         kept = state.vote == message.to or not message.granted

@@ -1,4 +1,4 @@
-"""A connection of a Kafka client to a simulated node: the shipped connection and mapping, on virtual time."""
+"""A connection of a Kafka client to a simulated node: the shipped connection and mapping, in virtual time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from quorumlog.simulator.world.cluster import SimCluster
 from quorumlog.simulator.world.scheduler import Scheduler
 
 _SIZE = struct.Struct(">i")
-#: How long work on the thread for that takes.
+#: Duration of work on the worker thread (µs).
 _WORK_US = 300
 
 
@@ -37,12 +37,12 @@ class SimKafkaLink:
     """One connection to one node.
 
     Arguments:
-        name: the client's, by which the cluster knows where it comes from.
-        on_answer: is called when there are more answers.
+        name: name of the client, which identifies its origin for the cluster.
+        on_answer: called when there are more answers.
 
     Attributes:
         answers: responses by the number of their request.
-        begun: the requests that were begun, in that order.
+        begun: the started requests, in order.
     """
 
     def __init__(
@@ -84,23 +84,23 @@ class SimKafkaLink:
 
     @property
     def image(self) -> MetadataImage | None:
-        """What the node knows of the cluster."""
+        """The node's metadata image."""
         node = self._cluster.processes[self._node].node
         return None if node is None else node.image
 
     def sees_topic(self, principal: str, name: str) -> bool:
-        """Whether the node lets a principal know of a topic."""
+        """True if a principal may see a topic at the node."""
         node = self._cluster.processes[self._node].node
         return node is not None and node.sees_topic(principal, name)
 
     @property
     def principal(self) -> str:
-        """Who the client is to the node."""
+        """The client's principal."""
         return self._cluster.clients[self._name].principal
 
     @property
     def end(self) -> KafkaConnectionEnd | None:
-        """Why the node has ended the connection, if it has."""
+        """The reason why the node has closed the connection, if it has."""
         return self._client.end
 
     def send(self, message: KafkaMessage, version: int) -> int:
@@ -115,28 +115,28 @@ class SimKafkaLink:
         return number
 
     def send_bytes(self, data: bytes) -> None:
-        """Sends whatever there is to send."""
+        """Sends arbitrary bytes."""
         self._client.receive(data)
         self._flush()
 
     def go_on(self) -> None:
-        """The node may have room again."""
+        """Continues after the node may have room again."""
         self._client.go_on()
         self._flush()
 
     def close(self) -> None:
-        """The client goes away."""
+        """Closes the connection from the client's side."""
         self._client.gone()
         self._cluster.close_stream(self._name, self._node, self._stream)
 
-    # -- what the connection asks of its node ---------------------------------------------------------------------
+    # -- interface of the connection to its node -------------------------------------------------------------------
 
     def has_room(self) -> bool:
-        """Whether the node takes another request."""
+        """True if the node accepts another request."""
         return not self.is_node_full
 
     def ask(self, message: ProtoMessage, client_id: str, on_reply: Callable[[ProtoMessage], None]) -> int:
-        """Hands a request to the node."""
+        """Passes a request to the node."""
         number = next(self._numbers)
 
         def answered(reply: ProtoMessage | Unanswered) -> None:
@@ -147,11 +147,11 @@ class SimKafkaLink:
         return number
 
     def abandon(self, number: int) -> None:
-        """Nobody waits for that reply."""
+        """Drops the reply to a request."""
         self._abandoned.add(number)
 
     def work(self, wanted: LongWork, on_done: Callable[[object, Exception | None], None]) -> None:
-        """Has something done beside all else."""
+        """Runs long work outside of the connection's turn."""
 
         def carry_out() -> None:
             try:
@@ -164,7 +164,7 @@ class SimKafkaLink:
         self._scheduler.after(_WORK_US, carry_out)
 
     def count(self, request: KafkaRequest) -> None:
-        """A request was begun."""
+        """Counts a started request."""
         self.begun.append(request)
 
     def _flush(self) -> None:

@@ -1,8 +1,8 @@
 """Consumers of Kafka's protocol in virtual time, which fetch in sessions (KIP-227): each has one connection to a node,
-and says there only what changes.
+and sends only changes there.
 
-A session must not be silent of what there is to read. So a reader remembers how far it was told that a partition goes,
-and counts the answers that say nothing of one that goes on behind its position.
+A session must not omit records that can be read. So a reader remembers the reported end of each partition, and counts
+the answers without a partition that has records after its position.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from quorumlog.simulator.world.cluster import SimCluster
 from quorumlog.simulator.world.kafka_link import SimKafkaLink
 from quorumlog.simulator.world.scheduler import Scheduler
 
-#: In which topics go by name, and by id.
+#: Versions in which topics are named, and identified by id.
 BY_NAME, BY_ID = 12, 18
-#: An answer is waited for so long; then the connection is given up (µs).
+#: Timeout of an answer, after which the connection is closed (µs).
 _PATIENCE_US = 1_000_000
-#: Between two fetches of a node, and where there is nothing to fetch (µs).
+#: Delay between two fetches from a node, and if there is nothing to fetch (µs).
 _SOON_US, _LATER_US = (500, 20_000), (20_000, 120_000)
-#: Answers in turn that may say nothing of a partition that goes on, for each partition of the session: each has a batch
-#: at least, of one of them.
+#: Maximum number of consecutive answers without a partition that has records, for each partition of the session: each
+#: answer has at least a batch of one of them.
 _MOST_SILENT = 4
-#: For how long a partition is not wanted that is left out (µs).
+#: Duration for which a partition is left out (µs).
 _LEFT_OUT_US = (20_000, 400_000)
-#: How a batch begins: its first offset, and the size of what follows.
+#: Start of a batch: its first offset, and the size of the rest.
 _BATCH = struct.Struct(">qi")
 _SESSION_OVER = (
     KafkaError.FETCH_SESSION_ID_NOT_FOUND,
@@ -48,16 +48,16 @@ _SESSION_OVER = (
 
 @dataclass(slots=True, frozen=True)
 class KafkaReaderPlan:
-    """What a seed decides of one reader: how often it does what, per fetch.
+    """The seed's decisions for one reader: probabilities of its actions per fetch.
 
     Arguments:
-        by_id: it names topics by their ids.
-        names_epochs: it says which leader epoch it knows.
-        throws_away: records of a partition, which it wants again without saying so.
-        leaves_out: a partition for a while.
-        breaks: its connection.
-        begins_anew: its session.
-        max_bytes: of an answer; ``max_wait_ms``: for how long one waits for news.
+        by_id: it identifies topics by id.
+        names_epochs: it sends the known leader epoch.
+        throws_away: discards records of a partition, which it fetches again without notice.
+        leaves_out: leaves a partition out for a while.
+        breaks: breaks its connection.
+        begins_anew: starts a new session.
+        max_bytes: limit of an answer; ``max_wait_ms``: time that it waits for records.
     """
 
     name: str
@@ -72,7 +72,7 @@ class KafkaReaderPlan:
     max_wait_ms: int = 200
 
 
-#: What a session goes by of a partition: the offset to read from, and the leader epoch that is known.
+#: A session's state of a partition: the offset to read from, and the known leader epoch.
 _Wish = tuple[int, int]
 
 
@@ -81,12 +81,12 @@ class _NodeFetches:
     """A reader's connection to one node, and its session there.
 
     Arguments:
-        session, epoch: of the next request; 0 where there is none.
-        named: what the session has.
-        asked: what the request that is not answered names, on top of that.
-        number: of that request; 0 where there is none.
-        ends: how far the session has said that partitions go, unless it says now that they cannot be read.
-        silent: how many answers in turn said nothing of one that goes on.
+        session, epoch: of the next request; 0 without a session.
+        named: the partitions of the session.
+        asked: further partitions named by the pending request.
+        number: number of that request; 0 if there is none.
+        ends: the reported ends of partitions, unless an error was reported since.
+        silent: number of consecutive answers without a partition that has records.
     """
 
     node: int
@@ -102,25 +102,25 @@ class _NodeFetches:
     silent: dict[PartitionName, int] = field(default_factory=dict)
 
     def ends_session(self) -> None:
-        """The next request begins another one."""
+        """Makes the next request start another session."""
         self.session = self.epoch = 0
         self.begins_anew()
 
     def begins_anew(self) -> None:
-        """The next request names all."""
+        """Makes the next request name all partitions."""
         self.epoch = 0
         self.named, self.ends, self.silent = {}, {}, {}
 
 
 class SimKafkaReader:
-    """Reads partitions from offset 0 on. What is not kept any more it passes over.
+    """Reads partitions from offset 0 on. Records that are no longer retained are skipped.
 
     Arguments:
-        spaces: how many partitions sessions may keep, by node.
+        spaces: limits of the partitions in sessions, by node.
 
     Attributes:
-        positions: the next offset that it reads, by partition.
-        incremental: answers of sessions, but for their first ones.
+        positions: the next offset to read, by partition.
+        incremental: number of incremental answers of sessions.
     """
 
     def __init__(
@@ -147,18 +147,18 @@ class SimKafkaReader:
             self._again(each, _SOON_US)
 
     def heal(self) -> None:
-        """Nothing is in its way any more, and it only reads."""
+        """Removes all obstacles; from now on it only reads."""
         self._healed = True
         self._left_out.clear()
 
     def stop(self) -> None:
-        """Fetches no more."""
+        """Stops fetching."""
         self._stopped = True
         for each in self._nodes.values():
             self._disconnect(each)
 
     def behind(self, ends: Mapping[PartitionName, int]) -> list[str]:
-        """The partitions of which it has not come to the end."""
+        """Returns the partitions of which it has not reached the end."""
         return [
             f"{name} at {at} of {ends[name]}" for name, at in self.positions.items() if name in ends and at < ends[name]
         ]
@@ -169,10 +169,10 @@ class SimKafkaReader:
     def _again(self, fetches: _NodeFetches, within_us: tuple[int, int]) -> None:
         self._scheduler.after(self._rng.randint(*within_us), lambda: self._fetch(fetches))
 
-    # -- asking -------------------------------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------------------------------
 
     def _wanted(self, node: int) -> dict[PartitionName, _Wish]:
-        """What the reader wants of a node: what that leads, as far as the reader knows."""
+        """Returns the partitions to fetch from a node: those that it leads, as far as the reader knows."""
         wanted: dict[PartitionName, _Wish] = {}
         for name, position in self.positions.items():
             known = self._directory.partitions.get(name)
@@ -188,7 +188,7 @@ class SimKafkaReader:
         if self._does(self.plan.breaks):
             self._disconnect(fetches)
         if self._does(self.plan.begins_anew):
-            fetches.begins_anew()  # It says which session it gives up.
+            fetches.begins_anew()  # The request names the session that is given up.
         if self._does(self.plan.leaves_out):
             left_out = self._rng.choice(self.plan.partitions)
             self._left_out[left_out] = self._scheduler.now + self._rng.randint(*_LEFT_OUT_US)
@@ -223,16 +223,16 @@ class SimKafkaReader:
         link = fetches.link
         fetches.number = number = link.send(request, BY_ID if self.plan.by_id else BY_NAME)
         self._scheduler.after(_PATIENCE_US, lambda: self._give_up(fetches, link, number))
-        self._look(fetches)  # What is refused is refused at once.
+        self._look(fetches)  # A rejected request is answered immediately.
 
     def _called(self, name: PartitionName) -> tuple[str, bytes]:
-        """Name and id of a topic, as requests say it."""
+        """Returns name and id of a topic as used in requests."""
         if self.plan.by_id:
             return "", self._directory.partitions[name].topic_id
         return name.topic, NO_UUID
 
     def _give_up(self, fetches: _NodeFetches, link: SimKafkaLink, number: int) -> None:
-        """There is no answer: the node may be another process by now."""
+        """Closes the connection after a timeout: the node may be another process by now."""
         if fetches.link is link and fetches.number == number:
             if link.end is not None and link.end.fault is KafkaConnectionFault.FAILED:
                 raise Violation(f"node {fetches.node} ends the connection of {self.plan.name}: {link.end.detail}")
@@ -241,16 +241,16 @@ class SimKafkaReader:
             self._again(fetches, _LATER_US)
 
     def _disconnect(self, fetches: _NodeFetches) -> None:
-        """The session goes with its connection."""
+        """Closes the connection, and with it the session."""
         if fetches.link is not None:
             fetches.link.close()
         fetches.link, fetches.number = None, 0
         fetches.ends_session()
 
-    # -- what it is told ----------------------------------------------------------------------------------------------
+    # -- answers ------------------------------------------------------------------------------------------------------
 
     def _look(self, fetches: _NodeFetches) -> None:
-        """Takes the answer, if it has come."""
+        """Handles the answer, if it has arrived."""
         link, number = fetches.link, fetches.number
         if self._stopped or link is None or number not in link.answers:
             return
@@ -259,7 +259,7 @@ class SimKafkaReader:
         fetches.number = 0
         if answer.error_code in _SESSION_OVER:
             if not fetches.epoch:
-                raise Violation(f"{self.plan.name} begins a session and is told that it is over: {answer.error_code}")
+                raise Violation(f"{self.plan.name} starts a session, which is over: {answer.error_code}")
             fetches.ends_session()
         elif answer.error_code:
             self._directory.refresh()
@@ -268,7 +268,7 @@ class SimKafkaReader:
         self._again(fetches, _LATER_US if answer.throttle_time_ms or answer.error_code else _SOON_US)
 
     def _follow(self, fetches: _NodeFetches, answer: FetchResponse) -> None:
-        """Keeps up with the session, and takes what is new."""
+        """Updates the session's state, and stores new records."""
         began = fetches.epoch == 0
         wishes = {**fetches.named, **fetches.asked}
         for name in fetches.forgotten:
@@ -298,7 +298,7 @@ class SimKafkaReader:
     def _judge_silence(
         self, fetches: _NodeFetches, wishes: Mapping[PartitionName, _Wish], told: Mapping[PartitionName, PartitionData]
     ) -> None:
-        """What the node has said that there is must come, each partition in its turn."""
+        """Checks that records before the reported ends are served, each partition in its turn."""
         ends = fetches.ends = {name: end for name, end in fetches.ends.items() if name in wishes}
         fetches.silent = {name: fetches.silent.get(name, 0) + 1 for name, end in ends.items() if wishes[name][0] < end}
         for name, data in told.items():
@@ -311,7 +311,7 @@ class SimKafkaReader:
         for name, times in fetches.silent.items():
             if times > _MOST_SILENT * len(wishes):
                 raise Violation(
-                    f"node {fetches.node} has said that {name} goes on to {ends[name]}, and says nothing of it in"
+                    f"node {fetches.node} has reported that {name} ends at {ends[name]}, but omits it in"
                     f" {times} answers: {self.plan.name} is at {wishes[name][0]}, in session {fetches.session}"
                 )
 
@@ -362,14 +362,16 @@ class SimKafkaReader:
                 offset=offset,
                 records=list(records),
                 high_watermark=high_watermark,
-                # Kafka's answers do not say how far a log is compacted.
+                # Kafka's answers do not contain the compaction point of a log.
                 compacted_offset=max((point.end_offset for point in points), default=0),
             )
         )
 
 
 def _records_in(data: bytes, position: int) -> tuple[list[tuple[int, str]], int]:
-    """Offsets and values of the records in a partition's batches from a position on, and where the last batch ends."""
+    """Returns offsets and values of the records in a partition's batches from a position on, and the end of the last
+    batch.
+    """
     from quorumlog.wire.kafka.batch import verify_kafka_batch
     from quorumlog.wire.kafka.records import read_kafka_columns
     from quorumlog.wire.payload import OFFSET_DELTA, VALUE, has_gaps

@@ -20,10 +20,10 @@ from quorumlog.v1.quotas_pb2 import (
     ClientQuotaOp,
 )
 
-#: Who writes as much as they can, and what the simulation calls them.
+#: A principal that writes as much as it can, and its name in the simulation.
 WRITER = "User:carol"
 WRITER_NAME = "limited"
-#: What they do: more than most of the quotas below allow.
+#: Its workload: more than most of the quotas below allow.
 WRITER_HABITS = SimProducerOptions(
     interval_us=(5_000, 40_000), max_in_flight=3, request_timeout_us=400_000, padding_bytes=300
 )
@@ -38,9 +38,9 @@ _VALUES = {
 
 
 class QuotaChanger(Wisher):
-    """Sets quotas and removes them, of any node, at any moment. All other clients of the simulation, who are nobody in
-    particular, have quotas that none of them reaches, so that the default limits only those that it is meant for. In
-    the end none is left."""
+    """Sets and removes quotas, at any node and time. All other clients of the simulation, which are anonymous, have
+    quotas that none of them reaches, so that the default limits only the intended ones. At the end no quota is left.
+    """
 
     def __init__(
         self, cluster: SimCluster, scheduler: Scheduler, stopped: Callable[[], bool], interval_us: tuple[int, int]
@@ -64,14 +64,14 @@ class QuotaChanger(Wisher):
         return True
 
     def wish(self) -> ProtoMessage:
-        """Another value for somebody, or none any more."""
+        """Returns a request that changes or removes a quota."""
         rng = self.rng
         key = rng.choice(tuple(_VALUES))
         value = None if rng.random() < 0.3 else rng.choice(_VALUES[key])
         return _request(_alteration(rng.choice(_LIMITED), {key: value}))
 
     def end(self) -> None:
-        """Whoever waits is let go: the cluster is to come to rest."""
+        """Removes all quotas, so that no client waits: the cluster must come to rest."""
         everybody = (ANONYMOUS, *dict.fromkeys(_LIMITED))
         nothing = [_alteration(each, dict.fromkeys(_VALUES)) for each in reversed(everybody)]
         self.insist(_request(*nothing), _is_done)

@@ -1,5 +1,6 @@
-"""A client that creates, changes and deletes topics at one node and asks another, linearizably, what there is: it must
-not be told less than was done, nor of what is gone."""
+"""A client that creates, changes and deletes topics at one node and reads the metadata at another, linearizably: the
+answer must contain all completed changes, and no deleted topics.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ TIMEOUT_MS = 700
 
 @dataclass(slots=True, frozen=True)
 class _Known:
-    """What is certain of a topic of one id when a question is asked, and so must be in its answer."""
+    """The certain state of a topic id when a request is sent, which the answer must contain."""
 
     partitions: int
     retention_ms: int
@@ -30,21 +31,20 @@ class _Known:
 
 
 class MetadataProbe:
-    """Linearizable reads of the metadata, each judged by what was known when it was asked.
+    """Linearizable reads of the metadata, each judged by the state that was known when it was requested.
 
-    What is known of a topic is what answers and reads have shown of its id: it exists, it has so many partitions at
-    least, its configuration is at least so new (the values that the probe sets only grow), and once it is known to be
-    deleted nobody may show it again. A change whose outcome is open may yet arrive, and hit any later topic of its
-    name: of those it is not expected any more that they exist, nor what their configuration is.
+    The known state of a topic is what answers and reads have shown for its id: it exists, it has at least a number of
+    partitions, its configuration is at least as new (the values that the probe sets only grow), and once it is known to
+    be deleted it must not appear again. A change of unknown outcome may yet arrive, and affect any later topic of its
+    name: those are no longer expected to exist, or to have a certain configuration.
 
     Arguments:
         replication_factor: of the topics that it creates.
-        stopped: tells when to end.
-        interval_us: least and most time between two questions.
-
+        stopped: returns True when to end.
+        interval_us: minimum and maximum time between two reads.
     Attributes:
-        answered: reads that were answered.
-        deleted: deletions that were answered.
+        answered: number of answered reads.
+        deleted: number of answered deletions.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class MetadataProbe:
             return
         kind = self._rng.choice(("delete", "delete", "grow", "alter"))
         if kind == "delete":
-            # From here on it may be gone, whatever the answer.
+            # From here on it may be deleted, whatever the answer.
             self._unsure.add(topic_id)
             deletion = admin_pb2.DeleteTopicsRequest(names=[name], timeout_ms=TIMEOUT_MS)
             self._ask(name, deletion, lambda result: self._deleted(name, topic_id, result))
@@ -128,7 +128,7 @@ class MetadataProbe:
     def _deleted(self, name: str, topic_id: bytes, result: ProtoMessage) -> None:
         assert isinstance(result, admin_pb2.TopicResult)
         if result.error.code == ErrorCode.NONE:
-            # Whichever topic of the name that was, this one is gone: there is only one at a time.
+            # Whichever topic of the name that was, this one is deleted: there is only one at a time.
             self.deleted += 1
             self._gone.add(topic_id)
         if result.error.code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
@@ -145,7 +145,7 @@ class MetadataProbe:
     def _of(self, topic_id: bytes) -> _Known:
         return self._known.get(topic_id, _Known(1, 0, (0,)))
 
-    # -- questions ------------------------------------------------------------------------------------------------
+    # -- reads ----------------------------------------------------------------------------------------------------
 
     def _read(self) -> None:
         certain = {
@@ -157,7 +157,7 @@ class MetadataProbe:
         gone = frozenset(self._gone)
         node = self._rng.choice(self._port.node_ids)
         request = pb.MetadataRequest(all_topics=True, linearizable=True, timeout_ms=TIMEOUT_MS)
-        # A connection of its own: a question must not wait behind another's answer.
+        # A connection of its own: a read must not wait behind another's answer.
         self._port.request(
             f"metadata-probe-{node}", node, request, lambda answer: self._judge(node, certain, epochs, gone, answer)
         )
@@ -177,27 +177,27 @@ class MetadataProbe:
         strays = {self._ids[name] for name in self._stray if name in self._ids}
         missing = [each.hex() for each in certain if each not in shown and each not in self._unsure | strays]
         if missing:
-            raise Violation(f"node {node} is asked linearizably and does not know topics {missing}")
+            raise Violation(f"a linearizable read at node {node} lacks topics {missing}")
         for topic in answer.topics:
             if topic.topic_id in gone:
-                raise Violation(f"node {node} is asked linearizably and shows {topic.name}, which was deleted")
+                raise Violation(f"a linearizable read at node {node} shows {topic.name}, which was deleted")
             known = certain.get(topic.topic_id, _Known(0, 0, ()))
             retention_ms = int(topic.configs.get("retention.ms", "0"))
             older = retention_ms < known.retention_ms and topic.name not in self._stray
             if len(topic.partitions) < known.partitions or older:
                 raise Violation(
-                    f"node {node} is asked linearizably and shows {topic.name} with {len(topic.partitions)} partitions"
+                    f"a linearizable read at node {node} shows {topic.name} with {len(topic.partitions)} partitions"
                     f" and retention.ms={retention_ms}; {known} was known"
                 )
             self._judge_epochs(node, topic, retention_ms, epochs.get(topic.topic_id, ()))
 
     def _judge_epochs(self, node: int, topic: pb.TopicMetadata, retention_ms: int, epochs: tuple[int, ...]) -> None:
-        """Judges the epochs of a topic's partitions, and remembers what has been shown."""
+        """Judges the epochs of a topic's partitions, and remembers them."""
         shown = tuple(partition.partition_epoch for partition in topic.partitions)
         for number, (before, now) in enumerate(zip(epochs, shown, strict=False)):
             if now < before:
                 raise Violation(
-                    f"node {node} is asked linearizably and shows {topic.name}-{number} at epoch {now}; {before} had"
+                    f"a linearizable read at node {node} shows {topic.name}-{number} at epoch {now}; {before} had"
                     " been shown before"
                 )
         known = self._of(topic.topic_id)

@@ -1,11 +1,11 @@
-"""The network between nodes in virtual time: ordered streams over connections that live, stall and break.
+"""The network between nodes in virtual time: ordered streams over connections that exist, stall and break.
 
-Streams are gRPC streams, so within one life of a connection nothing is lost, doubled or reordered; trouble
-shows as delay, and then as a broken link (all six streams of a pair end together, as the shipped adapter has it).
-Across lives frames are lost, and sent again by nodes that cannot know what had arrived.
+Streams are gRPC streams, so within one connection nothing is lost, duplicated or reordered; faults show as delay, and
+then as a broken link (all six streams of a pair end together, as in the shipped adapter). Across connections frames are
+lost, and sent again by nodes that cannot know what had arrived.
 
-An unruly network is worse than that: it loses, doubles and reorders frames of streams that stay up. Raft must be safe
-all the same, and the nodes must recover once it behaves.
+An unruly network is worse: it loses, duplicates and reorders frames of streams that stay up. Raft must be safe all the
+same, and the nodes must recover once it behaves.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ FORWARD = (Stream.CONTROL, Stream.DATA, Stream.SNAPSHOT)
 
 
 class Endpoints(Protocol):
-    """The processes at the ends of the wires."""
+    """The processes at both ends of the connections."""
 
     def is_up(self, node: int) -> bool:
-        """The process runs (it may be paused)."""
+        """True if the process is running (even if it is paused)."""
 
     def deliver(self, node: int, event: Event) -> None:
         """Puts an event into the node's queue."""
 
     def identity(self, node: int) -> PeerIdentity:
-        """What the running node answers when asked who it is."""
+        """Returns the identity that the running node reports."""
 
     def refusal(self, node: int, identity: PeerIdentity) -> str | None:
-        """Why the node refuses streams of that peer, or None."""
+        """Returns why the node rejects streams of that peer, or None."""
 
 
 @dataclass(slots=True)
 class NetworkOptions:
-    """How the network behaves. Times in µs."""
+    """Behaviour of the network. Times in µs."""
 
     delay_us: tuple[int, int] = (100, 2_000)
     spike_probability: float = 0.01
@@ -59,7 +59,7 @@ class NetworkOptions:
 
 @dataclass(slots=True, frozen=True)
 class Unruliness:
-    """What a network does that streams never do, as probabilities per frame."""
+    """Faults that streams never have, as probabilities per frame."""
 
     loss: float = 0.0
     doubling: float = 0.0
@@ -67,13 +67,13 @@ class Unruliness:
 
     @property
     def any(self) -> bool:
-        """Whether it does anything of the kind."""
+        """True if any of them is enabled."""
         return bool(self.loss or self.doubling or self.overtaking)
 
 
 @dataclass(slots=True)
 class Connection:
-    """The streams that ``opener`` holds to ``acceptor``, in one life; ``directories`` are theirs."""
+    """The streams that ``opener`` holds to ``acceptor``, in one connection; ``directories`` are theirs."""
 
     opener: int
     acceptor: int
@@ -84,10 +84,10 @@ class Connection:
 
 
 class SimNetwork:
-    """All connections, and what stands in their way.
+    """All connections, and their obstacles.
 
     Arguments:
-        carry: what a frame from a sender looks like to a receiver (through the codec, or the same frame).
+        carry: returns a sender's frame as the receiver gets it (through the codec, or the same frame).
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class SimNetwork:
     # -- connections --------------------------------------------------------------------------------------------
 
     def want(self, node: int, peers: tuple[int, ...]) -> None:
-        """From now on ``node`` holds streams to ``peers``, and to nobody else."""
+        """Makes ``node`` hold streams to ``peers``, and to no other node, from now on."""
         self._wanted[node] = peers
         for peer in sorted(acceptor for opener, acceptor in self._connections if opener == node):
             if peer not in peers:
@@ -125,7 +125,7 @@ class SimNetwork:
             self._attempt_soon(node, peer)
 
     def connected(self, opener: int, acceptor: int) -> bool:
-        """Whether the opener's streams to the acceptor are open."""
+        """True if the opener's streams to the acceptor are open."""
         return (opener, acceptor) in self._connections
 
     def _attempt_soon(self, opener: int, acceptor: int) -> None:
@@ -148,7 +148,7 @@ class SimNetwork:
         ):
             self._attempt_soon(opener, acceptor)
             return
-        # Opening streams anew ends what is left of the old ones: their end is told before anything new arrives.
+        # Opening new streams ends the rest of the old ones: their end is reported before anything new arrives.
         self._tell_disconnected(acceptor, opener)
         self._tell_disconnected(opener, acceptor)
         directories = {opener: own.directory_id, acceptor: identity.directory_id}
@@ -156,7 +156,7 @@ class SimNetwork:
         self._endpoints.deliver(opener, PeerConnected(acceptor, identity))
 
     def reset(self, one: int, other: int) -> None:
-        """Breaks the link of a pair, all four streams of it; each side is told once, and opens new ones."""
+        """Breaks the link of a pair, with all of its streams; each side is notified once, and opens new ones."""
         broken = False
         for pair in ((one, other), (other, one)):
             connection = self._connections.pop(pair, None)
@@ -169,11 +169,11 @@ class SimNetwork:
             self._notice(other, one, self._rng.randint(*self._options.delay_us))
 
     def sever(self, node: int) -> list[tuple[int, int]]:
-        """Nothing gets to or from ``node``, and the others' connections to it are reset; it learns by keepalive. The
-        others react at once, while it still takes itself for what it was.
+        """Cuts all links of ``node``, and resets the others' connections to it; the node detects it by keepalive. The
+        others react immediately, while it still believes itself connected.
 
         Returns:
-            What was cut, to be mended.
+            The cut links, for ``mend``.
         """
         cut: list[tuple[int, int]] = []
         for peer in sorted({n for pair in self._connections if node in pair for n in pair} - {node}):
@@ -188,7 +188,7 @@ class SimNetwork:
         return cut
 
     def process_died(self, node: int, silent: bool) -> None:
-        """The node's sockets are gone. Peers learn of it at once, or (``silent``: power loss) by keepalive."""
+        """Closes the sockets of a crashed node. Peers notice immediately, or (``silent``: power loss) by keepalive."""
         self._wanted.pop(node, None)
         self._untold = {pair for pair in self._untold if pair[0] != node}
         peers = set()
@@ -218,7 +218,7 @@ class SimNetwork:
                 self._attempt_soon(node, peer)
 
     def _leave_received(self, connection: Connection) -> None:
-        """A part of what was in flight has been received already, and still reaches the node."""
+        """Delivers a part of the data in flight, which was received already."""
         for stream, queue in connection.queues.items():
             if queue and self._rng.random() < 0.5:
                 sender, receiver = self._ends(connection, stream)
@@ -229,7 +229,7 @@ class SimNetwork:
     # -- frames -------------------------------------------------------------------------------------------------
 
     def send(self, sender: int, receiver: int, frame: PeerFrame) -> None:
-        """Takes a frame; it arrives in order on its stream, or never."""
+        """Sends a frame; it arrives in order on its stream, or never."""
         forward = frame.stream in FORWARD
         connection = self._connections.get((sender, receiver) if forward else (receiver, sender))
         if connection is None:
@@ -247,7 +247,8 @@ class SimNetwork:
         for _ in range(2 if draw() < how.doubling else 1):
             carried = self._carry(sender, receiver, frame)
             if draw() < how.overtaking:
-                # Held back by itself, so that later frames go past it; if the connection ends meanwhile, into the next.
+                # Delayed separately, so that later frames overtake it; if the connection ends first, it arrives on the
+                # next one.
                 self._scheduler.after(
                     self._delay() + self._rng.randint(1_000, 200_000),
                     lambda carried=carried: self._straggle(connection, sender, receiver, carried),  # type: ignore[misc]
@@ -276,7 +277,8 @@ class SimNetwork:
         connection.pumping.pop(stream, None)
         sender, receiver = self._ends(connection, stream)
         if not connection.is_open or self._blocked(sender, receiver):
-            return  # cut: the frames wait, as TCP retransmits; healing pumps again, keepalive breaks the connection
+            # Cut: the frames wait, as TCP retransmits; healing sends them again, keepalive breaks the connection.
+            return
         _, frame = connection.queues[stream].popleft()
         self._arrive(sender, receiver, frame, connection.directories[sender])
         self._pump_soon(connection, stream)
@@ -301,12 +303,13 @@ class SimNetwork:
     # -- cuts ---------------------------------------------------------------------------------------------------
 
     def reachable(self, one: int, other: int) -> bool:
-        """Whether a question and its answer get through between two nodes."""
+        """True if a request and its answer can pass between two nodes."""
         return not self._blocked(one, other) and not self._blocked(other, one)
 
     def cut(self, sender: int, receiver: int) -> None:
-        """Nothing gets from ``sender`` to ``receiver`` any more, until it is mended as often as it was cut; a
-        connection dies of it after the keepalive."""
+        """Drops everything from ``sender`` to ``receiver``, until it is mended as often as it was cut; a connection
+        breaks after the keepalive.
+        """
         self._cuts[(sender, receiver)] += 1
 
         def give_up() -> None:
@@ -316,14 +319,14 @@ class SimNetwork:
         self._scheduler.after(self._options.keepalive_us, give_up)
 
     def mend(self, sender: int, receiver: int) -> None:
-        """Takes back one ``cut``; once none is left, what waited flows on."""
+        """Undoes one ``cut``; once none is left, waiting frames are sent."""
         self._cuts[(sender, receiver)] -= 1
         if not self._blocked(sender, receiver):
             for pair in ((sender, receiver), (receiver, sender)):
                 self._flow(self._connections.get(pair))
 
     def heal(self) -> None:
-        """Removes all cuts, slowness and unruliness; what waited flows on."""
+        """Removes all cuts, slowness and unruliness; waiting frames are sent."""
         self._cuts.clear()
         self.slowdown = 1
         self.unruliness = Unruliness()
@@ -333,7 +336,7 @@ class SimNetwork:
                 timer.cancel()
             connection.pumping.clear()
             for stream, queue in connection.queues.items():
-                # What was sent over a slow network would hold up all that follows it for seconds.
+                # Frames sent over a slow network would delay all later ones for seconds.
                 connection.queues[stream] = deque((min(ready, soon), frame) for ready, frame in queue)
             self._flow(connection)
 

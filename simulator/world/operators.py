@@ -1,5 +1,6 @@
-"""Operators in virtual time: they delete records and names, look up times, move partitions and the metadata quorum,
-and replace disks."""
+"""Operators in virtual time: they delete records and names, look up times, move partitions and the metadata quorum, and
+replace disks.
+"""
 
 from __future__ import annotations
 
@@ -21,22 +22,23 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.entry import parse_header
 
 WISH_TIMEOUT_MS = 700
-#: Limits of moves, in bytes per second. A node's own, which the plan draws, is what makes them wait: logs are small.
+#: Throttles of moves, in bytes per second. The node's own throttle, which the plan draws, makes them wait: logs are
+#: small.
 _THROTTLES = (0, 0, 1 << 20, 3 << 20)
 
 
 def newest_image(cluster: SimCluster) -> MetadataImage | None:
-    """The metadata of the node that has applied most of them."""
+    """Returns the newest metadata image of all nodes."""
     images = [each.image for each in cluster.processes.values() if each.image is not None]
     return max(images, key=lambda image: image.applied_index, default=None)
 
 
 class Operator:
-    """Asks something of some partition's leader now and then.
+    """Sends requests to the leaders of partitions from time to time.
 
     Arguments:
-        partitions: of which it asks.
-        stopped: whether it is to ask no more.
+        partitions: partitions to choose from.
+        stopped: returns True when to end.
     """
 
     def __init__(
@@ -70,15 +72,15 @@ class Operator:
             self.ask(partition, known, self.cluster.invariants.model(known.group).log)
 
     def ask(self, partition: PartitionName, known: KnownPartition, log: CommittedPartition) -> None:
-        """Asks once."""
+        """Sends one request."""
         raise NotImplementedError
 
 
 class RecordDeleter(Operator):
-    """Deletes records before some offset, more often than not one in the midst of what is kept."""
+    """Deletes records before some offset, usually one in the middle of the log."""
 
     def ask(self, partition: PartitionName, known: KnownPartition, log: CommittedPartition) -> None:
-        """Asks once."""
+        """Sends one request."""
         before = self.rng.randint(log.log_start, log.next_offset)
         if self.rng.random() < 0.1:
             before = EVERYTHING
@@ -90,23 +92,23 @@ class RecordDeleter(Operator):
             result = message.results[0]
             if result.error.code == ErrorCode.NONE and not before <= result.log_start_offset <= log.log_start:
                 raise Violation(
-                    f"node {known.leader} says that {partition} begins at {result.log_start_offset} after a deletion"
+                    f"node {known.leader} reports that {partition} starts at {result.log_start_offset} after a deletion"
                     f" of what is before {before}; committed is {log.log_start}"
                 )
 
         def answered(answer: ProtoMessage | Unanswered) -> None:
-            """Whoever deletes for the sake of space does not ask again."""
+            """Ignores the answer: a client that deletes to free space does not retry."""
 
         self.cluster.request(self.name, known.leader, request, answered, served)
 
 
 class NameDeleter:
-    """Deletes the names of producers that go on writing: each claims its name anew then, and what it had sent before is
-    sent late.
+    """Deletes the names of producers that continue to write: each claims its name again, and its earlier requests
+    arrive late.
 
     Arguments:
-        names: that it deletes, one at a time.
-        stopped: whether it is to ask no more.
+        names: names to delete, one at a time.
+        stopped: returns True when to end.
     """
 
     def __init__(
@@ -135,12 +137,12 @@ class NameDeleter:
 
 
 class Wisher:
-    """Wishes for another shape of the cluster at any moment, of any node, and does not wait for what comes of it.
+    """Requests changes of the cluster at any time, from any node, without waiting for the result.
 
     Arguments:
-        name: of its random stream.
-        stopped: tells when to end.
-        interval_us: least and most time between two wishes.
+        name: name of its random stream.
+        stopped: returns True when to end.
+        interval_us: minimum and maximum time between two requests.
     """
 
     def __init__(
@@ -169,14 +171,14 @@ class Wisher:
         self.port.request(self._name, self.rng.choice(self.port.node_ids), wish, lambda answer: None)
 
     def wish(self) -> ProtoMessage:
-        """What it wishes for now."""
+        """Returns the next request."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """It wishes for nothing more."""
+        """Ends its requests."""
 
     def insist(self, wish: ProtoMessage, is_taken_on: Callable[[ProtoMessage | Unanswered], bool]) -> None:
-        """Asks one node after the other until a wish is taken on."""
+        """Sends a request to one node after the other until it is accepted."""
 
         def answered(answer: ProtoMessage | Unanswered) -> None:
             if not is_taken_on(answer):
@@ -186,12 +188,12 @@ class Wisher:
 
 
 class PartitionMover(Wisher):
-    """Has partitions moved about. It cancels moves and changes its mind.
+    """Moves partitions. It also cancels and changes moves.
 
     Arguments:
-        fewest: replicas that every partition must keep.
-        even: to an even number of nodes too, where there is one more for the witness; else to odd ones only.
-        spared: nodes on which nothing of any partition is at a time: one more may have to be drained.
+        fewest: minimum number of replicas of every partition.
+        even: also to an even number of nodes, if there is one more for the witness; otherwise to odd ones only.
+        spared: number of nodes that a partition leaves free at any time: one more may have to be drained.
     """
 
     def __init__(
@@ -213,7 +215,7 @@ class PartitionMover(Wisher):
         super().__init__("mover", port, scheduler, stopped, interval_us)
 
     def wish(self) -> ProtoMessage:
-        """Some partition is to be elsewhere, or to stay."""
+        """Returns a request that moves a partition, or cancels its move."""
         rng = self.rng
         name = rng.choice(self._partitions)
         replicas = [] if rng.random() < 0.2 else rng.sample(self.port.node_ids, rng.choice(self._sizes))
@@ -225,10 +227,10 @@ class PartitionMover(Wisher):
 
 
 class Rebalancer(Wisher):
-    """Has partitions spread evenly, some or all of them, whatever else goes on."""
+    """Spreads some or all partitions evenly, at any time."""
 
     def wish(self) -> ProtoMessage:
-        """Some of the most worthwhile moves are to be made."""
+        """Returns a request for some of the most worthwhile moves."""
         return admin_pb2.RebalancePartitionsRequest(
             most_moves=self.rng.choice((0, 1, 3)),
             bytes_per_second=self.throttles.choice(_THROTTLES),
@@ -237,11 +239,11 @@ class Rebalancer(Wisher):
 
 
 class QuorumChanger(Wisher):
-    """Has other nodes vote in the metadata quorum, as many as it likes. It takes none away while the metadata of a node
-    are damaged: that one might be left as one of two, and one of two cannot begin anew.
+    """Changes the voters of the metadata quorum, in any number. It removes none while the metadata of a node are
+    damaged: that node might become one of two voters, which cannot start from scratch.
 
     Arguments:
-        are_whole: whether the metadata of all nodes are sound.
+        are_whole: returns True if the metadata of all nodes are sound.
     """
 
     def __init__(
@@ -256,7 +258,7 @@ class QuorumChanger(Wisher):
         super().__init__("quorum changer", port, scheduler, stopped, interval_us)
 
     def wish(self) -> ProtoMessage:
-        """Some nodes are to vote, and some others no more."""
+        """Returns a request that adds and removes voters."""
         rng, nodes = self.rng, self.port.node_ids
         named = rng.sample(nodes, rng.randint(1, min(3, len(nodes))))
         added = rng.randint(0, len(named))
@@ -265,10 +267,10 @@ class QuorumChanger(Wisher):
 
 
 class NodeDrainer(Wisher):
-    """Has nodes drained, to the care of one other or of all, and lets them stay after all; in the end all of them."""
+    """Drains nodes, to one other node or to all, and undrains them; at the end all of them."""
 
     def wish(self) -> ProtoMessage:
-        """Some node is to be drained, or to stay."""
+        """Returns a request that drains or undrains a node."""
         rng = self.rng
         node = rng.choice(self.port.node_ids)
         if rng.random() < 0.4:
@@ -284,7 +286,7 @@ class NodeDrainer(Wisher):
         return request
 
     def end(self) -> None:
-        """Every node is to stay."""
+        """Undrains every node."""
         for node in self.port.node_ids:
             self.insist(
                 _stay(node),
@@ -293,17 +295,16 @@ class NodeDrainer(Wisher):
 
 
 class DiskLoser:
-    """Has nodes lose their disks, one after the other: each comes back empty under its id, and is its own replacement.
+    """Makes nodes lose their disks, one after the other: each returns empty with its id, and is its own replacement.
 
-    A disk is lost only where a majority of every Raft group is left without it, whole and with a say, and after the one
-    before was replaced. A node that has part of partitions with a witness is drained first, for beside a witness it
-    cannot be its own replacement.
-    Now and then the replacement is called off, as by somebody who believes to have found the disk. Some disks were
-    damaged, and moved aside by their nodes: those come back by themselves.
+    A disk is lost only if a sound majority with votes of every Raft group remains without it, and after the previous
+    one was replaced. A node with replicas of partitions with a witness is drained first, because beside a witness it
+    cannot be its own replacement. Sometimes the replacement is canceled, as by an operator who believes to have found
+    the disk. Some disks were damaged, and moved aside by their nodes: those return automatically.
 
     Arguments:
-        stopped: whether no further disk is to be lost.
-        interval_us: least and most time between two things that it does.
+        stopped: returns True if no further disk may be lost.
+        interval_us: minimum and maximum time between two actions.
     """
 
     def __init__(
@@ -327,7 +328,7 @@ class DiskLoser:
             return
         self._scheduler.after(self._rng.randint(*self._interval_us), self._tick)
         if self._lost is not None:
-            # Beside a witness, which it may have been given since, a node cannot come back by itself.
+            # Beside a witness, which it may have been assigned since, a node cannot return on its own.
             if not self._says_so_itself or self._next_action(self._lost) != admin_pb2.NODE_ACTION_REPLACE_DISK:
                 self._wish(self._lost)
             return
@@ -353,12 +354,12 @@ class DiskLoser:
         if any(node in each.hosts and each.witness_hosts for each in image.partitions.values()):
             return admin_pb2.NODE_ACTION_DRAIN
         if broker.leaving:
-            # Emptied: now it is replaced, by itself, or it has been.
+            # Emptied: now it is replaced, automatically, or it has been.
             return admin_pb2.NODE_ACTION_UNDRAIN
         return admin_pb2.NODE_ACTION_REPLACE_DISK
 
     def _has_its_place(self, node: int, image: MetadataImage) -> bool:
-        """Whether a node is known by the disk that it has now."""
+        """True if a node is registered with its current disk."""
         process, broker = self._cluster.processes[node], image.brokers.get(node)
         known = None if broker is None or broker.is_lost else broker.registration.directory_id
         return process.node is not None and known == process.node.identity.directory_id
@@ -372,7 +373,7 @@ class DiskLoser:
             return False
         broker, own = image.brokers.get(victim), self._cluster.identity(victim)
         if broker is None or broker.registration.directory_id != own.directory_id:
-            return False  # Nobody could say yet which disk is lost.
+            return False  # The lost disk could not be identified yet.
         if missing_repairs(self._cluster):
             return False
         held = self._cluster.processes[victim].disk.synced
@@ -382,11 +383,11 @@ class DiskLoser:
             half for each in processes for hosted in each.replicas.values() for half in hosted.raft.configuration.halves
         ]
         placed = [each.voters for each in image.partitions.values()]
-        # Who is to vote alone, or as one of two, may do so a moment after its disk is gone.
+        # A future sole voter, or one of two, may become it just after its disk is lost.
         return all(victim not in voters or len(voters) >= 3 for voters in (*halves, *placed, image.quorum.voters))
 
     def _is_replaced(self, node: int) -> bool:
-        """Whether a node has all again that it had on its former disk."""
+        """True if a node has all replicas of its former disk again."""
         image, process = newest_image(self._cluster), self._cluster.processes[node]
         if image is None or process.node is None:
             return False
@@ -401,10 +402,10 @@ def _stay(node: int) -> admin_pb2.AlterNodeRequest:
 
 
 class TimeProbe(Operator):
-    """Asks for the first offset at or after a time, and compares with the committed log."""
+    """Looks up the first offset at or after a time, and compares it with the committed log."""
 
     def ask(self, partition: PartitionName, known: KnownPartition, log: CommittedPartition) -> None:
-        """Asks once."""
+        """Sends one request."""
         node, certain_end = known.leader, self.cluster.told_end(known.group)
         newest_ms = max((batch.max_timestamp_ms for batch in log.batches_in_order[-20:]), default=0)
         timestamp_ms = max(0, newest_ms - self.rng.choice((-1, 0, 1, 100, 1_000, 10_000)))
@@ -438,15 +439,15 @@ class TimeProbe(Operator):
 def _wrong(
     log: CommittedPartition, timestamp_ms: int, first: int, certain_end: int, result: pb.ListOffsetsResult
 ) -> str:
-    """What is wrong with the answer to a look-up; empty when nothing is.
+    """Returns the error in the answer to a lookup; empty if there is none.
 
     Arguments:
-        certain_end: the end that somebody had been told of before it was asked.
+        certain_end: the end that was reported to some client before the request.
     """
     start = max(first, log.log_start)
     if result.offset < 0:
         passed = log.first_reaching(timestamp_ms, start, certain_end)
-        return f"nothing is found, but the batch at {passed.base_offset} is of that time" if passed else ""
+        return f"no offset is found, but the batch at {passed.base_offset} is of that time" if passed else ""
     found = log.batch_of(result.offset)
     if found is None or found.max_timestamp_ms < timestamp_ms or result.offset < first:
         return f"offset {result.offset} is found, which is not of that time, not committed or too early"

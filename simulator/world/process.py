@@ -33,10 +33,10 @@ from quorumlog.simulator.world.disk import SimDisk
 from quorumlog.simulator.world.network import SimNetwork
 from quorumlog.simulator.world.scheduler import Scheduler, Timer
 
-#: How long a job takes, in µs.
+#: Duration of a job (µs).
 JOB_US = (50, 5_000)
 EPOCH_MS = 1_700_000_000_000
-#: Requests and streams that come by way of the node's services have numbers from here on.
+#: Numbers of requests and streams through the node's services start here.
 DOOR_NUMBERS = 1 << 40
 
 
@@ -52,49 +52,49 @@ class _PendingRequest:
 
 
 def _nobody(answer: ProtoMessage | Unanswered) -> None:
-    """Takes the answer of whoever has gone."""
+    """Ignores the answer to a client that has disconnected."""
 
 
 class Door(Protocol):
-    """The services of a running process, by way of which clients may come."""
+    """The services of a running process, through which clients may connect."""
 
     def reply(self, reply: Reply) -> None:
-        """The node has answered a request that came this way."""
+        """Delivers the node's answer to a request of these services."""
 
     def pause_stream(self, pause: StreamPause) -> None:
-        """The node has a client of a stream wait, or no longer."""
+        """Pauses or resumes reading of a client's stream."""
 
     def pause(self) -> None:
-        """The process stands still."""
+        """Pauses the process."""
 
     def resume(self) -> None:
-        """It goes on."""
+        """Resumes the process."""
 
     def close(self, silent: bool) -> None:
-        """The process is gone; ``silent``: with its machine, so that nobody is told."""
+        """Ends the process; ``silent``: together with its machine, so that no client is notified."""
 
 
 class Observer(Protocol):
-    """Who watches the processes."""
+    """An observer of the processes."""
 
     def stepped(self, process: SimProcess, events: list[Event], effects: Effects) -> None:
-        """A step has been taken; its effects have not been carried out yet."""
+        """Receives a step before its effects are carried out."""
 
     def identify(self, node: int, address: str) -> None:
-        """A node asks who is at an address."""
+        """Looks up the node at an address for a node."""
 
     def report_loss(self, node: int, address: str, directory_id: str) -> None:
-        """A node asks the one at an address to have a former disk of its own given up."""
+        """Requests that the node at an address gives up a former disk of a node."""
 
     def halted(self, process: SimProcess, error: str | None) -> None:
-        """A node says that it is done."""
+        """Handles the exit of a node."""
 
 
 class SimProcess:
-    """A machine with a disk, on which the node's process starts, pauses and dies.
+    """A machine with a disk, on which the node's process starts, pauses and crashes.
 
     Arguments:
-        rate_ppm: how much faster than the simulation's this machine's monotonic clock goes, in millionths.
+        rate_ppm: deviation of this machine's monotonic clock from the simulation's, in millionths.
     """
 
     def __init__(
@@ -128,27 +128,27 @@ class SimProcess:
         self._streams = 0
         self._open_streams: set[int] = set()
         self._pending: dict[int, _PendingRequest] = {}
-        #: Makes the services of each life, if there are any.
+        #: Creates the services of each life, if there are any.
         self.make_door: Callable[[], Door] | None = None
         self.door: Door | None = None
 
     @property
     def address(self) -> str:
-        """Where it listens, or will when it starts."""
+        """Its listening address, now or at its next start."""
         return self._options.address
 
     def move_to(self, address: str) -> None:
-        """The next process listens at another address."""
+        """Lets the next process listen at another address."""
         self._options = replace(self._options, address=address)
 
     @property
     def running(self) -> bool:
-        """Whether the process exists, paused or not."""
+        """True if the process exists, paused or not."""
         return self.node is not None
 
     @property
     def replicas(self) -> Mapping[int, HostedReplica]:
-        """The running node's replicas by group; none when it does not run."""
+        """The running node's replicas by group; empty if it is not running."""
         return {} if self.node is None else self.node.replicas
 
     @property
@@ -159,7 +159,7 @@ class SimProcess:
     # -- life -----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """A new process on what is on the disk."""
+        """Starts a new process with the data on disk."""
         assert self.node is None
         self.life += 1
         self.paused = self.stopping = False
@@ -173,7 +173,9 @@ class SimProcess:
         self._wake()
 
     def die(self, silent: bool) -> None:
-        """SIGKILL, or (``silent``) the machine's power. Clients of a killed process learn of it at once."""
+        """Kills the process, or (``silent``) cuts the machine's power. Clients of a killed process notice
+        immediately.
+        """
         if self.node is None:
             return
         self.node = None
@@ -194,13 +196,13 @@ class SimProcess:
         self._scheduler.trace(f"{self.node_id} dies")
 
     def pause(self) -> None:
-        """SIGSTOP."""
+        """Sends SIGSTOP."""
         self.paused = True
         if self.door is not None:
             self.door.pause()
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Sends SIGCONT."""
         self.paused = False
         if self.node is not None:
             self._inbox = self._interleaved(self._inbox)
@@ -209,7 +211,7 @@ class SimProcess:
             self.door.resume()
 
     def stop(self) -> None:
-        """SIGTERM."""
+        """Sends SIGTERM."""
         if self.node is not None:
             self.stopping = True
             self.deliver(StopRequested())
@@ -229,21 +231,21 @@ class SimProcess:
         stream: int = 0,
         client: RequestContext = UNKNOWN_CLIENT,
     ) -> None:
-        """A client's request has arrived."""
+        """Handles the arrival of a client's request."""
         self._requests += 1
         kind = type(message).__name__
         self._pending[self._requests] = _PendingRequest(kind, self._scheduler.now, answered, served, stream)
         self.deliver(ClientRequest(self._requests, message, stream, client))
 
     def open_stream(self) -> int:
-        """A client opens a stream: its number."""
+        """Opens a stream for a client; returns its number."""
         self._streams += 1
         if self.running:
             self._open_streams.add(self._streams)
         return self._streams
 
     def close_stream(self, stream: int) -> None:
-        """A client has closed a stream: nobody waits any more for what is pending on it."""
+        """Closes a client's stream: its pending requests are abandoned."""
         for number, pending in self._pending.items():
             if pending.stream == stream:
                 self._pending[number] = replace(pending, answered=_nobody, served=None)
@@ -252,7 +254,7 @@ class SimProcess:
         self.deliver(StreamClosed(stream))
 
     def waiting_since(self, before_us: int) -> list[str]:
-        """What kinds of requests came before some time, and are not answered though somebody waits for that."""
+        """Returns the kinds of requests that arrived before some time, and that clients still wait for."""
         return [
             pending.kind
             for pending in self._pending.values()
@@ -260,11 +262,11 @@ class SimProcess:
         ]
 
     def has_stream(self, stream: int) -> bool:
-        """Whether a stream that a client has opened is still there: it ends with the process."""
+        """True if a client's stream still exists: it ends with the process."""
         return stream in self._open_streams
 
     def _interleaved(self, events: list[Event]) -> list[Event]:
-        """After a pause, sockets are read in any order; what came from one place stays in order."""
+        """Reorders events after a pause, as sockets are read in any order; those of one source stay in order."""
         sources: dict[object, list[Event]] = {}
         for event in events:
             sources.setdefault(self._source(event), []).append(event)
@@ -278,7 +280,7 @@ class SimProcess:
         return merged
 
     def _source(self, event: Event) -> object:
-        """What arrives in order."""
+        """Returns the source of an event, whose events arrive in order."""
         if isinstance(event, ClientRequest | ClientGone) and event.request_id >= DOOR_NUMBERS:
             return "door"
         if isinstance(event, StreamClosed) and event.stream >= DOOR_NUMBERS:
@@ -299,7 +301,7 @@ class SimProcess:
             return
         events, self._inbox = self._inbox, []
         if len(events) > 1 and self._rng.random() < 0.2:
-            # What has arrived need not have been read: a node may step between two of a queue's events.
+            # An event that has arrived need not have been read: a node may step between two events of the queue.
             place = self._rng.randint(1, len(events) - 1)
             events, self._inbox = events[:place], events[place:]
             self._wake()
@@ -366,7 +368,7 @@ class SimProcess:
             self._observer.halted(self, effects.halt.error)
 
     def _end_stream(self, stream: int) -> None:
-        """The node lets a client in no more: what is pending on its stream has no answer, and the stream is closed."""
+        """Closes a stream whose client lost its access: pending requests get no answer."""
         assert stream < DOOR_NUMBERS, "the services of simulated nodes let everybody in"
         self._open_streams.discard(stream)
         for number, pending in list(self._pending.items()):
@@ -378,7 +380,7 @@ class SimProcess:
         self.deliver(StreamClosed(stream))
 
     def _work(self, job: Job, life: int) -> None:
-        """A job of the process's, done at once when its time has come; paused processes do nothing."""
+        """Runs a job of the process at one instant; paused processes do nothing."""
         if self.node is None or self.life != life:
             return
         if self.paused:
@@ -393,16 +395,16 @@ class SimProcess:
         return self._clock_offset_us + self._scheduler.now * self._clock_rate // 1_000_000
 
     def true_us(self, own_us: int) -> int:
-        """How long that really was which its monotonic clock has measured, rounded up."""
+        """Returns the true duration of a time measured by its monotonic clock, rounded up."""
         return -(-own_us * 1_000_000 // self._clock_rate) + 1
 
     @property
     def wall_ms(self) -> int:
-        """What its wall clock shows, in milliseconds since the epoch."""
+        """The time of its wall clock, in milliseconds since the epoch."""
         return EPOCH_MS + self.wall_offset_ms + self._scheduler.now // 1_000
 
     def _trace(self, events: list[Event], effects: Effects) -> None:
-        # One flat list, made text at once: this is done for every step of every node.
+        # One flat list, converted to text at once: this runs for every step of every node.
         said: list[object] = [self.node_id]
         for event in events:
             if isinstance(event, FrameReceived):

@@ -1,9 +1,9 @@
-"""Judges what nodes do for clients with quotas: no more than the quotas that the node's own metadata hold allow, and
-nobody waits who has none.
+"""Judges how nodes throttle clients with quotas: no more than the quotas in the node's own metadata is allowed, and
+clients without quotas never wait.
 
-It knows nothing of buckets. For each life of a node, each principal and each quota it adds up what may have passed
-since the quota came to be, by the time that has gone by, and what was answered. What counts is what came after the
-quota: a burst and one request more than the rate gives are allowed, for a request that is too large is a debt.
+It knows nothing of buckets. For each life of a node, each principal and each quota it adds up the allowance since the
+quota was set, by the elapsed time, and the answered amount. Only requests after the quota count: a burst and one
+request beyond the rate are allowed, because a request that is too large becomes a debt.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from quorumlog.v1 import groups_pb2, sign_in_pb2
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 
 _KEYS = ("producer_byte_rate", "consumer_byte_rate", "request_rate")
-#: What is neither counted nor held up.
+#: Requests that are neither counted nor throttled.
 _UNLIMITED = (groups_pb2.GroupHeartbeatRequest, sign_in_pb2.BeginScramRequest, sign_in_pb2.FinishScramRequest)
 _DEFAULT, _USER = "User:*", "User:"
-#: Per second: who may do as much never waits in a simulation.
+#: A rate per second that is never reached in a simulation.
 PLENTY = 1e9
-#: Steps after which whoever waited for a quota that is gone is served.
+#: Number of steps after which clients that waited for a removed quota are served.
 _SETTLED_STEPS = 3
 _SECOND_US = 1_000_000
 
 
 @dataclass(slots=True)
 class _Allowance:
-    """What one principal may do by one quota, and what it has done since that came to be."""
+    """The allowance of one principal by one quota, and the amount used since it was set."""
 
     rate: float
     may: float
     done: float = 0.0
     largest: float = 0.0
-    #: The quota is gone, and with it all debts.
+    #: The quota was removed, and with it all debts.
     is_over: bool = False
-    #: Requests under way at once, at most: each may have found no debt.
+    #: Maximum number of concurrent requests: each may have found no debt.
     under_way: int = 1
     most_under_way: int = 1
 
 
 @dataclass(slots=True, frozen=True)
 class _AskedOnce:
-    """A request that is not answered yet. ``by``: the quotas that its principal had when it came."""
+    """A request that is not answered yet. ``by``: its principal's quotas when it arrived."""
 
     message: ProtoMessage
     who: str
@@ -57,7 +57,7 @@ class _AskedOnce:
 
 @dataclass(slots=True)
 class _JudgedNode:
-    """What is known of one life of a node."""
+    """The state of one life of a node."""
 
     life: int
     since_us: int
@@ -69,13 +69,13 @@ class _JudgedNode:
 
 
 class QuotaJudge:
-    """Watches the steps of all nodes.
+    """Observes the steps of all nodes.
 
     Arguments:
-        clock_error: how much faster than the simulation's time a node's clock may go, as a share.
+        clock_error: maximum deviation of a node's clock, as a share.
 
     Attributes:
-        judged: answers by quota, and those that came at once.
+        judged: answers by quota, and immediate ones.
     """
 
     def __init__(self, clock_error: float) -> None:
@@ -86,7 +86,7 @@ class QuotaJudge:
     def stepped(
         self, node: int, life: int, now_us: int, image: MetadataImage | None, events: list[Event], effects: Effects
     ) -> None:
-        """A node has taken a step."""
+        """Judges a step of a node."""
         known = self._nodes.get(node)
         if known is None or known.life != life:
             known = self._nodes[node] = _JudgedNode(life, now_us)
@@ -107,7 +107,7 @@ class QuotaJudge:
         if effects.halt is None and image is not None and before >= _SETTLED_STEPS <= known.settled:
             self._check_promptness(node, known, events, answered)
 
-    # -- what may be done -----------------------------------------------------------------------------------------
+    # -- allowances -----------------------------------------------------------------------------------------------
 
     def _let_time_pass(self, known: _JudgedNode, now_us: int) -> None:
         passed_s = (now_us - known.since_us) / _SECOND_US * self._pace
@@ -117,7 +117,7 @@ class QuotaJudge:
                 allowance.may += allowance.rate * passed_s
 
     def _learn(self, known: _JudgedNode, image: MetadataImage) -> None:
-        """The quotas are others than in the step before. How often they changed in between, nobody has seen."""
+        """Applies changed quotas. Their changes since the previous step are unknown."""
         known.index, known.settled = image.client_quotas.index, 0
         known.quotas = {who: dict(values) for who, values in image.client_quotas.by_principal.items()}
         for who, by_key in known.allowances.items():
@@ -126,7 +126,7 @@ class QuotaJudge:
                 if key not in limits:
                     by_key.pop(key).is_over = True
                     continue
-                # A bucket that was gone for a moment is full again; the step may have begun at the higher rate.
+                # A bucket that was removed for a moment is full again; the step may have started at the higher rate.
                 by_key[key].may += limits[key]
                 by_key[key].rate = limits[key]
             for key, rate in limits.items():
@@ -145,7 +145,7 @@ class QuotaJudge:
             by_key = known.allowances[who] = {key: _Allowance(rate, rate) for key, rate in limits.items()}
         return by_key
 
-    # -- what is done ---------------------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------------------------
 
     def _asked(self, known: _JudgedNode, event: ClientRequest) -> None:
         by = dict(self._of(known, event.principal))
@@ -166,7 +166,7 @@ class QuotaJudge:
         if ErrorCode.THROTTLING_QUOTA_EXCEEDED in _codes(answer):
             self.judged["told to come again"] += 1
             if not asked.by:
-                raise Violation(f"node {node} throttles {asked.who}, who has no quota: {answer}")
+                raise Violation(f"node {node} throttles {asked.who}, which has no quota: {answer}")
             return
         self._count(node, asked, "request_rate", 1)
         if isinstance(asked.message, pb.ProduceRequest) and isinstance(answer, pb.ProduceResponse):
@@ -194,7 +194,7 @@ class QuotaJudge:
     def _check_promptness(
         self, node: int, known: _JudgedNode, events: list[Event], answered: dict[int, ProtoMessage]
     ) -> None:
-        """What a node answers from memory, it answers in the same step, unless a quota, or who asks, says otherwise."""
+        """Checks that a node answers requests from memory in the same step, unless the client has a quota."""
         for event in events:
             if not isinstance(event, ClientRequest) or not isinstance(event.message, pb.MetadataRequest):
                 continue
@@ -203,11 +203,11 @@ class QuotaJudge:
                 continue
             self.judged["at once"] += 1
             if event.request_id not in answered:
-                raise Violation(f"node {node} has {event.principal} wait, whom no quota limits")
+                raise Violation(f"node {node} delays {event.principal}, which no quota limits")
 
 
 def _codes(answer: ProtoMessage) -> set[int]:
-    """The errors of an answer: of the whole, or of what it lists."""
+    """Returns the errors of an answer: of the whole, or of its items."""
     if isinstance(answer, Error):
         return {answer.code}
     found = set()

@@ -1,4 +1,4 @@
-"""Readers in virtual time: consumers that fetch, and probes that ask for linearizable end offsets."""
+"""Readers in virtual time: consumers that fetch, and probes that request linearizable end offsets."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from quorumlog.simulator.world.scheduler import Scheduler
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-#: A former leader is asked for so long after the change, and so often.
+#: Time after a leader change for which the former leader is queried, and the interval.
 FORMER_ASKED_US = 1_000_000
 DOUBTFUL_US = (10_000, 60_000)
 
 
 class ReadJudge(Protocol):
-    """Who is told what nodes let clients read."""
+    """Receives the nodes' answers to fetches."""
 
     def entries_served(
         self, node: int, name: PartitionName, group: int, fetch_offset: int, result: pb.FetchResult
     ) -> None:
-        """A node answers a fetch."""
+        """Judges an answer to a fetch."""
 
 
 class SimConsumer:
-    """Reads one partition from offset 0 on, for as long as it is not stopped. What is not kept any more it passes over.
+    """Reads one partition from offset 0 on until it is stopped. Records that are no longer retained are skipped.
 
     Arguments:
-        final: it reads after the cluster has healed, and must find everything.
+        final: it reads after the cluster has healed, and must read everything.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class SimConsumer:
         self._fetch()
 
     def stop(self) -> None:
-        """Fetches no more."""
+        """Stops fetching."""
         self._stopped = True
 
     def _fetch(self) -> None:
@@ -120,7 +120,7 @@ class SimConsumer:
         self._scheduler.after(self._rng.randint(1_000, 30_000), self._fetch)
 
     def _reset(self, invoked: int, result: pb.FetchResult) -> None:
-        """The log begins later now: ``auto_offset_reset="earliest"``."""
+        """Continues at the new log start: ``auto_offset_reset="earliest"``."""
         self.position = result.log_start_offset
         self._history.add(
             Operation(
@@ -141,7 +141,7 @@ class SimConsumer:
         for entry in result.entries:
             for offset, _, value in records_of(entry):
                 if offset >= self.position:
-                    # No value of its own: it is told from others by its place.
+                    # A tombstone has no value of its own: its position identifies it.
                     unique = f"{value}@{self.partition}@{offset}" if value == TOMBSTONE else value
                     records.append((offset, unique))
         if not records:
@@ -168,10 +168,10 @@ class SimConsumer:
 
 
 class EndOffsetProbe:
-    """Asks now and then, of whoever it takes for the leader, where a partition ends: a linearizable read.
+    """Requests the end of a partition from the presumed leader from time to time: a linearizable read.
 
-    Once the leader has changed, it goes on asking the former one as well, and often: that may have been deposed and not
-    know it yet, and must not answer from its stale state.
+    After a leader change it also queries the former leader, and often: that node may not know yet that it was deposed,
+    and must not answer from its stale state.
     """
 
     def __init__(

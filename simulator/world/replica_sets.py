@@ -1,4 +1,4 @@
-"""What is left of a Raft group without one of its replicas: whether a fault is more than quorumlog promises to bear."""
+"""The rest of a Raft group without one of its replicas: is a fault more than quorumlog promises to tolerate?"""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from quorumlog.simulator.world.process import SimProcess
 
 
 def is_enough_without(cluster: SimCluster, node: int, group: int) -> bool:
-    """Whether a group goes on, with all that is committed, if a node loses its replica for good.
+    """True if a group continues with all committed entries if a node permanently loses its replica.
 
-    In each configuration that anybody has, a majority is left that is whole and has a say. What is damaged elsewhere is
-    mended without this one. With a witness, another one has all that this one has, which may be the only copy.
+    In each configuration of any replica, a sound majority with votes remains. Damage elsewhere is repaired without this
+    replica. With a witness, another replica has all entries of this one, which may be the only copy.
     """
     disks = {number: process.disk for number, process in cluster.processes.items()}
     held, sound = _held(cluster, group), _sound_without(cluster, node, group)
@@ -38,7 +38,9 @@ def is_enough_without(cluster: SimCluster, node: int, group: int) -> bool:
 
 
 def is_same_entry(entry: Entry | None, other: Entry | None) -> bool:
-    """Whether a replica is mended with another one's entry: the same one, and a trace is none to one with data."""
+    """True if a replica can be repaired with another one's entry: the same one; a trace cannot repair an entry with
+    data.
+    """
     if entry is None or other is None or other.kind is EntryKind.TRACE:
         return False
     return (entry.index, entry.term, entry.hash) == (other.index, other.term, other.hash)
@@ -55,14 +57,16 @@ def _sound_without(cluster: SimCluster, node: int, group: int) -> set[int]:
 
 
 def _is_majority(sound: set[int], held: Iterable[DurableRaftGroup]) -> bool:
-    """Whether some replicas are enough, in each configuration that one has on disk."""
+    """True if some replicas are a majority in each configuration on disk."""
     halves = [half for each in held for half in each.configuration.halves if half]
     return all(len(sound.intersection(half)) > len(half) // 2 for half in halves)
 
 
 def _has_a_say(process: SimProcess, group: int) -> bool:
-    """A replica that began anew has none before it knows that all it had is committed. Nor has a node with damaged
-    metadata: it moves all that it has aside if it cannot mend them before it starts again."""
+    """True if a replica may vote: one that started from scratch may not before it knows that all its former entries are
+    committed. Nor may a node with damaged metadata: it moves its storage aside if it cannot repair them before a
+    restart.
+    """
     disk, hosted = process.disk, process.replicas.get(group)
     _, votes_from = former_lives(disk.rows).get(group, (0, 0))
     known = disk.synced[group].hard_state.commit if hosted is None else hosted.raft.commit_index
@@ -70,7 +74,7 @@ def _has_a_say(process: SimProcess, group: int) -> bool:
 
 
 def _has_whole(disk: SimDisk, group: int, entry: Entry | None) -> bool:
-    """Whether a replica has an entry, and will go on having it: one that is damaged elsewhere may begin anew."""
+    """True if a replica has an entry, and will keep it: one that is damaged elsewhere may start from scratch."""
     return (
         entry is not None
         and is_same_entry(entry, disk.synced[group].entry(entry.index))

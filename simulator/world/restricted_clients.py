@@ -1,4 +1,4 @@
-"""Clients that need permission in virtual time, and the administrator who changes what they may do all the while."""
+"""Clients in virtual time that need ACLs, and the administrator who keeps changing these."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quorumlog.simulator.world.scheduler import Scheduler
 from quorumlog.v1 import acls_pb2, admin_pb2, groups_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 
-#: Who asks, and who needs no permission: the administrator, and all other clients of the simulation.
+#: Principals of clients that need ACLs; the administrator and all other clients of the simulation need none.
 PRINCIPALS = ("User:alice", "User:bob")
 GROUPS = ("readers", "writers")
 _OPERATIONS = (
@@ -26,15 +26,15 @@ _OPERATIONS = (
     acls_pb2.ACL_OPERATION_DELETE,
     acls_pb2.ACL_OPERATION_DESCRIBE_CONFIGS,
 )
-#: A time-out of most requests: those that wait longer show what changes meanwhile.
+#: Timeout of most requests: longer waits would show changes in the meantime.
 _TIMEOUT_MS = 700
 
 
 class RightsChanger(Wisher):
-    """Creates rules and takes them away, of any node, at any moment.
+    """Creates and deletes ACLs, at any node and time.
 
     Arguments:
-        topics: that the rules are about.
+        topics: topics of the ACLs.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class RightsChanger(Wisher):
         super().__init__("rights changer", cluster, scheduler, stopped, interval_us)
 
     def wish(self) -> ProtoMessage:
-        """Some rules, or the end of some."""
+        """Returns a request that creates or deletes ACLs."""
         rng = self.rng
         self._wishes += 1
         if self._wishes % 4 == 1:
-            # Otherwise most of what is asked for would be hidden, and there would be little to judge.
+            # Otherwise most topics would be hidden, and there would be little to judge.
             return acls_pb2.CreateAclsRequest(acls=map(_sees_all, PRINCIPALS), timeout_ms=_TIMEOUT_MS)
         if rng.random() < 0.7:
             rules = [self._rule() for _ in range(rng.choice((1, 1, 2, 5)))]
@@ -104,12 +104,12 @@ def _sees_all(principal: str) -> acls_pb2.Acl:
 
 
 class RestrictedClient:
-    """Asks for everything that it may or may not do, of any node, on streams and without.
+    """Sends all kinds of requests, allowed or not, to any node, on streams and without.
 
     Arguments:
-        name: of its random stream, by which the cluster knows its principal.
-        partitions: that it asks for.
-        stopped: tells when to end.
+        name: name of its random stream, by which the cluster knows its principal.
+        partitions: partitions to choose from.
+        stopped: returns True when to end.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class RestrictedClient:
         self._stopped = stopped
         self._interval_us = interval_us
         self._rng = scheduler.stream(name)
-        # What is where it learns as somebody who may see it all: what it may not do it asks for as well.
+        # It locates partitions with a principal that may see all of them: it also requests what it may not do.
         self._directory = Directory(f"{name}/sees all", cluster, scheduler, scheduler.stream(f"{name}/directory"))
         self._stream: tuple[int, int] | None = None
         self._epoch = 0
@@ -158,7 +158,7 @@ class RestrictedClient:
             return
         request: ProtoMessage
         if kind == "produce":
-            # What is no batch is refused after it was asked whether it may be written.
+            # An invalid batch is rejected only after the authorization check.
             batch = pb.PartitionBatch(topic_id=topic_id, partition=number, batch=b"no batch")
             request = pb.ProduceRequest(correlation_id=1, acks=-1, timeout_ms=_TIMEOUT_MS, batches=[batch])
         elif kind == "fetch":
@@ -177,7 +177,7 @@ class RestrictedClient:
         self._cluster.request(self._name, node, request, lambda answer: None)
 
     def _fetch_in_session(self, node: int, topic_id: bytes, number: int) -> None:
-        """Goes on with a session, which may have been told long ago that it may read; or begins one."""
+        """Continues a session, which may have been authorized long ago; or starts one."""
         if self._stream is None or self._rng.random() < 0.05:
             self._close_stream()
             self._stream, self._epoch = (node, self._cluster.open_stream(node)), 0

@@ -1,9 +1,8 @@
-"""Judges what nodes serve to clients that need permission: nothing that the node's own metadata refuse.
+"""Judges the answers of nodes to clients that need ACLs: nothing that the node's own metadata deny.
 
-The decision is made here once more, by a plain reading of all rules that the image holds, without the node's index and
-memory. Rules may change between a request and its answer, and within the step that gives it. What is read must be
-allowed by the rules at the beginning or at the end of the step in which it is handed out; what was done, or refused, by
-any rules that held since the request came.
+The decision is repeated here by a plain evaluation of all ACLs in the image, without the node's index and cache. ACLs
+may change between a request and its answer, and within the step that gives it. A read must be allowed by the ACLs at
+the start or at the end of the step that returns it; a write or a denial, by any ACLs since the request arrived.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from quorumlog.v1 import acls_pb2, admin_pb2, groups_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 
-#: What a rule allows beside its operation.
+#: Operations that an ACL implies.
 _IMPLIED = {
     acls_pb2.ACL_OPERATION_READ: acls_pb2.ACL_OPERATION_DESCRIBE,
     acls_pb2.ACL_OPERATION_WRITE: acls_pb2.ACL_OPERATION_DESCRIBE,
@@ -31,7 +30,7 @@ _IMPLIED = {
     acls_pb2.ACL_OPERATION_ALTER_CONFIGS: acls_pb2.ACL_OPERATION_DESCRIBE_CONFIGS,
 }
 _EVERYBODY = "User:*"
-#: Answers that say nothing of a topic but that one may not use it, or that are given before it is looked at.
+#: Errors that reveal nothing about a topic except that access is denied, or that precede the check.
 _SAYS_NOTHING = frozenset(
     (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -46,12 +45,12 @@ _SAYS_NOTHING = frozenset(
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     )
 )
-#: Rules as one node had them: all of them, at one moment.
+#: All ACLs of one node at one moment.
 _Rules = tuple[AclRule, ...]
 
 
 def is_allowed(rules: Iterable[AclRule], who: str, operation: int, kind: int, name: str) -> bool:
-    """Whether rules allow something, read one after the other."""
+    """True if ACLs allow an operation, evaluated one after the other."""
     allowed = False
     for rule in rules:
         if rule.resource_type != kind or rule.principal not in (who, _EVERYBODY) or not rule.concerns(name):
@@ -65,7 +64,7 @@ def is_allowed(rules: Iterable[AclRule], who: str, operation: int, kind: int, na
 
 @dataclass(slots=True)
 class _AskedRequest:
-    """A request that a node has not answered yet. ``rules``: all that the node has had since it came."""
+    """A request that a node has not answered yet. ``rules``: all ACL states of the node since it arrived."""
 
     message: ProtoMessage
     who: str
@@ -74,7 +73,7 @@ class _AskedRequest:
 
 @dataclass(slots=True)
 class _WatchedNode:
-    """What is known of one life of a node."""
+    """The state of one life of a node."""
 
     life: int
     rules: _Rules = ()
@@ -84,15 +83,15 @@ class _WatchedNode:
 
 
 class RightsJudge:
-    """Watches the steps of all nodes.
+    """Observes the steps of all nodes.
 
     Arguments:
-        super_users: for whom no rule counts: their requests are not looked at.
-        topic_name: of a topic id that some node has known.
+        super_users: principals without authorization, whose requests are not judged.
+        topic_name: returns the name of a topic id that some node has known.
 
     Attributes:
-        judged: answers by what was found: allowed or refused.
-        handed_out: answers with records so far.
+        judged: answers by result: allowed or denied.
+        handed_out: number of answers with records so far.
     """
 
     def __init__(self, super_users: frozenset[str], topic_name: Callable[[bytes], str | None]) -> None:
@@ -103,7 +102,7 @@ class RightsJudge:
         self._nodes: dict[int, _WatchedNode] = {}
 
     def stepped(self, node: int, life: int, image: MetadataImage | None, events: list[Event], effects: Effects) -> None:
-        """A node has taken a step."""
+        """Judges a step of a node."""
         watched = self._nodes.get(node)
         is_first = watched is None or watched.life != life
         if watched is None or is_first:
@@ -113,7 +112,7 @@ class RightsJudge:
             watched.rules, watched.index, watched.image = tuple(image.acls), image.acls.index, image
         now = watched.rules
         for event in events:
-            # With what rules a process began, its first step has perhaps changed: nobody has seen them.
+            # The ACLs at the start of a process may change in its first step, unobserved.
             if isinstance(event, ClientRequest) and event.principal not in self._super_users and not is_first:
                 watched.asked[event.request_id] = _AskedRequest(event.message, event.principal, [before])
         for asked in watched.asked.values():
@@ -136,17 +135,19 @@ class RightsJudge:
             if code in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED):
                 self.judged["refused"] += 1
                 if all(is_allowed(rules, asked.who, operation, kind, name) for rules in asked.rules):
-                    raise Violation(f"node {node} refuses {asked.who} {what}, which its own rules allow")
+                    raise Violation(f"node {node} refuses {asked.who} {what}, which its own ACLs allow")
                 continue
             self.judged["allowed"] += 1
             if not any(is_allowed(rules, asked.who, operation, kind, name) for rules in by):
                 raise Violation(
-                    f"node {node} serves {asked.who} {what}, which its own rules refuse: {type(answer).__name__},"
+                    f"node {node} serves {asked.who} {what}, which its own ACLs deny: {type(answer).__name__},"
                     f" {ErrorCode.Name(code)}"
                 )
 
     def _claims(self, asked: ProtoMessage, answer: ProtoMessage) -> Iterator[tuple[int, int, str, Error, bool]]:
-        """What an answer says of single things: the operation, the type, the name, the error, whether it is read."""
+        """Yields what an answer claims about single items: the operation, the type, the name, the error, and True for
+        reads.
+        """
         topic = acls_pb2.ACL_RESOURCE_TOPIC
         if isinstance(answer, pb.ProduceResponse | pb.FetchResponse | admin_pb2.DeleteRecordsResponse):
             operations = {
@@ -168,7 +169,7 @@ class RightsJudge:
                     yield operation, topic, name, found.error, True
         elif isinstance(answer, pb.MetadataResponse) and isinstance(asked, pb.MetadataRequest):
             for described in answer.topics:
-                # Of a name that nobody has asked for, an error tells that there is such a topic.
+                # For a name that was not requested, an error reveals that the topic exists.
                 problem = Error() if asked.all_topics else described.error
                 if problem.code != ErrorCode.INVALID_TOPIC:
                     yield acls_pb2.ACL_OPERATION_DESCRIBE, topic, described.name, problem, True

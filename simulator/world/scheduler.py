@@ -1,4 +1,4 @@
-"""Virtual time: a heap of (microseconds, sequence number, action), and the hash of all that happened.
+"""Virtual time: a heap of (microseconds, sequence number, action), and the hash of all events.
 
 Nothing in a simulation reads a clock or the global random generator; two runs of one seed therefore do the same things
 in the same order, and their traces have the same hash.
@@ -13,7 +13,7 @@ from hashlib import blake2b
 
 
 class Timer:
-    """Something that will happen, unless cancelled."""
+    """An action that will run, unless it is cancelled."""
 
     __slots__ = ("action", "when")
 
@@ -22,7 +22,7 @@ class Timer:
         self.action: Callable[[], None] | None = action
 
     def cancel(self) -> None:
-        """It will not happen. Cancelling twice, or afterwards, does nothing."""
+        """Cancels the action. Cancelling twice, or afterwards, has no effect."""
         self.action = None
 
 
@@ -32,7 +32,7 @@ class Scheduler:
     Arguments:
         seed: every random stream of the simulation is derived from it.
 
-    ``listener`` is told the time and the text of everything that is traced.
+    ``listener`` receives the time and the text of every trace line.
     """
 
     def __init__(self, seed: int) -> None:
@@ -45,25 +45,25 @@ class Scheduler:
         self.listener: Callable[[int, str], None] | None = None
 
     def stream(self, name: str) -> random.Random:
-        """A random generator of its own for one part, so that one part's draws do not shift another's."""
+        """Returns a separate random generator for one part, so that one part's draws do not affect another's."""
         return random.Random(f"{self.seed}/{name}")
 
     def at(self, when: int, action: Callable[[], None]) -> Timer:
-        """Does ``action`` at ``when`` (µs); at the present moment, after what is already due, if that has passed."""
+        """Runs ``action`` at ``when`` (µs); if that has passed, now, after all actions that are already due."""
         timer = Timer(max(when, self.now), action)
         self._sequence += 1
         heapq.heappush(self._heap, (timer.when, self._sequence, timer))
         return timer
 
     def after(self, delay: int, action: Callable[[], None]) -> Timer:
-        """Does ``action`` in ``delay`` µs."""
+        """Runs ``action`` in ``delay`` µs."""
         return self.at(self.now + delay, action)
 
     def run(self, until: int, stop: Callable[[], bool] | None = None) -> bool:
-        """Lets time pass up to ``until``, or until ``stop`` says so (asked after each action).
+        """Runs actions up to ``until``, or until ``stop`` returns True (called after each action).
 
         Returns:
-            True when ``stop`` ended it.
+            True if ``stop`` ended it.
         """
         heap, pop = self._heap, heapq.heappop
         while heap and heap[0][0] <= until:
@@ -82,11 +82,11 @@ class Scheduler:
         return False
 
     def trace(self, text: str) -> None:
-        """Adds what just happened to the trace."""
+        """Adds an event to the trace."""
         self._trace.update(f"{self.now} {text}\n".encode())
         if self.listener is not None:
             self.listener(self.now, text)
 
     def trace_hash(self) -> str:
-        """Hash of everything traced so far."""
+        """Returns the hash of everything traced so far."""
         return self._trace.hexdigest()

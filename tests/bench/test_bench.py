@@ -78,7 +78,6 @@ def test_nodes_of_the_bare_path_end_with_whoever_started_them(tmp_path: Path) ->
         time.sleep(0.02)
 
 
-@pytest.mark.alone
 @pytest.mark.cluster
 def test_a_small_run_reports_its_figures(tmp_path: Path) -> None:
     report = tmp_path / "report.json"

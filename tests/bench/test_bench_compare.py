@@ -13,7 +13,6 @@ from bench.figures import Figures
 from bench.measurements import measurements
 
 
-@pytest.mark.alone
 @pytest.mark.cluster
 @pytest.mark.timeout(180)
 def test_a_commit_and_the_bare_path_are_measured_beside_this_checkout(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from bench import drained_node
 
-pytestmark = [pytest.mark.alone, pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
 
 def test_a_node_is_drained_under_load_without_an_error(tmp_path: Path) -> None:

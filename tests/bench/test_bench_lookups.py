@@ -5,7 +5,6 @@ import pytest
 from bench.lookups import lines_of, measure
 
 
-@pytest.mark.alone
 @pytest.mark.cluster
 def test_look_ups_find_what_was_written_before_and_after_a_restart() -> None:
     figures = measure(records=20_000, small_batch=50, large_batch=2_000, repetitions=3, nodes=1)

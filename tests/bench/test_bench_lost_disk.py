@@ -9,7 +9,7 @@ import pytest
 
 from bench import lost_disk
 
-pytestmark = [pytest.mark.alone, pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
 
 def test_a_lost_disk_is_replaced_under_load_without_an_error(tmp_path: Path) -> None:

@@ -228,7 +228,6 @@ def test_without_its_jars_sparks_own_format_is_told_in_one_line(
     assert said.count("\n") == 1
 
 
-@pytest.mark.alone
 @pytest.mark.cluster
 @pytest.mark.timeout(300)
 def test_a_turn_of_our_own_reads_everything_off(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from bench.raft_groups import main
 from bench.target_table import FigureLine
 
 
-@pytest.mark.alone
 @pytest.mark.cluster
 def test_a_small_run_reports_idleness_memory_and_failover(tmp_path: Path) -> None:
     report = tmp_path / "groups.json"

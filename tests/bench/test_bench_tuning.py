@@ -10,7 +10,7 @@ import pytest
 
 from bench import tuning
 
-pytestmark = [pytest.mark.alone, pytest.mark.cluster, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ class FakeWorkload:
             records = [(number, f"{partition}.{number}") for number in range(self.readable)]
             self._add(partition, OperationKind.POLL, self._recorder.now_us(), records=records, final=True)
         if self.readable < WRITTEN:
-            raise TimeoutError(f"a fresh reader does not get to the end: {self.readable} of {WRITTEN}")
+            raise TimeoutError(f"a fresh reader does not reach the end: {self.readable} of {WRITTEN}")
 
     def _add(self, partition: TopicPartition, kind: OperationKind, now_us: int, **what: Any) -> None:
         where = f"{partition.topic}-{partition.partition}"
@@ -158,7 +158,7 @@ def test_what_could_not_be_read_back_is_not_called_lost(run_failing: RunFailing)
     report, _ = run_failing(ChaosError("there is no follower"), readable=7)
     assert report.anomalies == []
     assert report.not_checked == [
-        f"I3 and I8 up to the ends of the logs: a fresh reader does not get to the end: 7 of {WRITTEN}"
+        f"I3 and I8 up to the ends of the logs: a fresh reader does not reach the end: 7 of {WRITTEN}"
     ]
     assert report.summary()[0] == "FAILED: round 1: there is no follower"
     assert f"not checked: {report.not_checked[0]}" in report.summary()

@@ -64,23 +64,23 @@ def test_a_handover_is_fine_and_what_was_done_twice_is_explained() -> None:
     verdict = check_groups(GroupHistory(handover()), {PART: 4})
     assert not verdict.anomalies
     assert verdict.processed == 5
-    assert dict(verdict.duplicates) == {"was cut off or put out, its commit was refused or not answered": 1}
+    assert dict(verdict.duplicates) == {"was cut off or put out, its commit was rejected or not answered": 1}
 
 
 @pytest.mark.parametrize(
     ("place", "fields", "message"),
     [
-        (9, {"invoked_us": 49}, "b works on t-0 of group g from 49 µs on, and a, which was cut off"),
+        (9, {"invoked_us": 49}, "b works on t-0 of group g from 49 µs on, but a, which was cut off"),
         (
             4,
             {"outcome": OperationOutcome.OK, "invoked_us": 56},
             "a commits offset 3 of t-0 of group g, asked for at 56 µs",
         ),
         (8, {"invoked_us": 5}, "it belongs to nobody"),
-        (5, {"returned_us": 29}, "a processes t-0 of group g from 2 to 3 between 26 and 30 µs, when it does not have"),
+        (5, {"returned_us": 29}, "a processes t-0 of group g from 2 to 3 between 26 and 30 µs, but does not own"),
         (8, {"offset": 1}, "b commits offset 1 of t-0 of group g after 2"),
-        (6, {"offset": -1}, "b is told that committed is offset -1 of t-0 of group g after 2"),
-        (6, {"offset": 7}, "b is told offset 7 of t-0 of group g: nobody committed that"),
+        (6, {"offset": -1}, "b reads the committed offset -1 of t-0 of group g after 2"),
+        (6, {"offset": 7}, "b reads offset 7 of t-0 of group g, which was never committed"),
         (8, {"invoked_us": 65}, "b commits offset 4 of t-0 of group g; 3 is not processed"),
         (7, {"offset": 3}, ""),
         (7, {"end": 3}, "offset 3 of t-0 of group g was never processed"),
@@ -120,12 +120,12 @@ def test_a_member_may_take_its_own_commit_back_by_a_later_one() -> None:
     assert not messages(overtaken([(1, 4, 30), (2, 3, 40)], told=3))
     assert not messages(overtaken([(1, 4, 30), (2, 3, 40)], told=4)), "as if the later one had not got there yet"
     found = messages(overtaken([(1, 4, 30), (2, 3, 40)], told=2))
-    assert "a is told that committed is offset 2 of t-0 of group g after 4" in found
+    assert "a reads the committed offset 2 of t-0 of group g after 4" in found
 
 
 def test_a_commit_that_comes_behind_a_later_one_of_its_member_stores_nothing() -> None:
     assert not messages(overtaken([(2, 4, 30), (1, 3, 40)], told=4))
-    assert "is told that committed is offset 3" in messages(overtaken([(2, 4, 30), (1, 3, 40)], told=3))
+    assert "reads the committed offset 3" in messages(overtaken([(2, 4, 30), (1, 3, 40)], told=3))
 
 
 def test_who_is_late_to_give_up_is_put_out_while_it_works() -> None:

@@ -129,9 +129,9 @@ async def test_a_secret_in_an_answer_or_a_log_is_found(tmp_path: Path) -> None:
     (tmp_path / "node-1" / "node.log").write_text("info signed_in token=stolen\n")
     staged = StagedCluster(cluster, Entrance({}), ("canary",), tmp_path / "audit.jsonl")
     assert staged.leaks() == []
-    assert staged.leaks(["stolen"]) == [f"a secret stands in {tmp_path / 'node-1' / 'node.log'}"]
+    assert staged.leaks(["stolen"]) == [f"{tmp_path / 'node-1' / 'node.log'} contains a secret"]
     (tmp_path / "audit.jsonl").write_text("{canary}")
-    assert staged.leaks() == [f"a secret stands in {tmp_path / 'audit.jsonl'}"]
+    assert staged.leaks() == [f"{tmp_path / 'audit.jsonl'} contains a secret"]
 
 
 def test_an_order_is_read_as_it_was_given() -> None:
@@ -224,7 +224,7 @@ def test_a_record_brings_back_what_was_sent(tmp_path: Path) -> None:
     write_record(tmp_path / "record", {"t": "00"}, recorder.all())
     assert read_record(tmp_path / "record") == ({"t": "00"}, sent)
     (tmp_path / "other").write_text("nonsense")
-    with pytest.raises(ValueError, match="no record"):
+    with pytest.raises(ValueError, match="not a record"):
         read_record(tmp_path / "other")
 
 

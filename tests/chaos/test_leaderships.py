@@ -25,4 +25,4 @@ def test_a_missed_bound_is_told_and_breaks_no_promise() -> None:
     gap = Round(1, 2, True, 0, 1, gap_ms=450, recovery_gap_ms=1, shrink_s=None, full_s=0.1, stalls=0)
     report = Report("stop-leader", "", 1, bounds=GapBounds(100, 300), rounds=[gap])
     assert report.passed
-    assert "wanted are a median of 100 ms and 300 ms at most: NOT met" in report.summary()
+    assert "required are a median of 100 ms and 300 ms at most: NOT met" in report.summary()

@@ -68,13 +68,13 @@ def test_a_killed_members_uncommitted_work_is_done_twice_and_explained() -> None
     a = MemberLife("a", "g", first_owner(), killed_ns=90_000)
     verdict, found = judged(a, MemberLife("b", "g", second_owner(3)))
     assert found == []
-    assert dict(verdict.duplicates) == {"crashed, nothing was committed of it": 2}
+    assert dict(verdict.duplicates) == {"crashed, it was not committed": 2}
     assert verdict.processed == 12
 
 
 @pytest.mark.parametrize(
     ("first", "message"),
-    [(2, "committed before b asked where to begin"), (4, "nobody committed that"), (0, "after 3")],
+    [(2, "committed before b read the start offset"), (4, "never committed"), (0, "after 3")],
 )
 def test_who_takes_over_begins_where_it_was_committed(first: int, message: str) -> None:
     a = MemberLife("a", "g", first_owner(), killed_ns=90_000)
@@ -206,5 +206,5 @@ def test_a_file_is_read_as_it_was_written_but_for_a_torn_line(tmp_path: Path) ->
 def test_a_line_that_no_member_writes_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"at_ns": 1, "event": "started"}\nnonsense\n')
-    with pytest.raises(ValueError, match="line 2 is no event of a member"):
+    with pytest.raises(ValueError, match="line 2 is not an event of a member"):
         MemberLogTail(path).events()

@@ -14,7 +14,7 @@ from quorumlog.chaos.processes.ballast import PARTITIONS
 from quorumlog.chaos.processes.nemesis import Nemesis
 from quorumlog.chaos.processes.scenarios import SCENARIOS, run_scenario
 
-pytestmark = [pytest.mark.alone, pytest.mark.chaos, pytest.mark.cluster, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.chaos, pytest.mark.cluster, pytest.mark.timeout(240)]
 
 
 def node_processes() -> list[psutil.Process]:
@@ -39,9 +39,14 @@ ROUNDS = {
 }
 #: Those that run with TLS, passwords and rules. What they do to links, isolate-follower does without.
 SECURED = {"deafen-leader"}
+#: The fault must move no other leadership. A busy machine moves some too, and then nothing is checked.
+SPARING = {"isolate-follower"}
 
 
-@pytest.mark.parametrize(("name", "rounds"), ROUNDS.items())
+@pytest.mark.parametrize(
+    ("name", "rounds"),
+    [pytest.param(*each, marks=[pytest.mark.alone] if each[0] in SPARING else []) for each in ROUNDS.items()],
+)
 def test_no_acknowledged_record_is_lost(name: str, rounds: int, tmp_path: Path) -> None:
     report = run_scenario(name, rounds=rounds, report_dir=tmp_path, secure=name in SECURED)
     assert report.passed, "\n".join(report.summary())
@@ -102,6 +107,7 @@ def test_a_log_that_is_trimmed_serves_all_that_is_kept_and_no_more_whenever_a_no
     assert node_processes() == []
 
 
+@pytest.mark.alone  # Members have short sessions.
 def test_groups_skip_nothing_and_repeat_only_uncommitted_work_whoever_dies(tmp_path: Path) -> None:
     report = run_scenario("groups", rounds=1, report_dir=tmp_path)
     assert report.passed, "\n".join(report.summary())
@@ -115,6 +121,7 @@ def test_groups_skip_nothing_and_repeat_only_uncommitted_work_whoever_dies(tmp_p
     assert node_processes() == []
 
 
+@pytest.mark.alone  # Members have short sessions.
 def test_groups_of_kafkas_own_client_skip_nothing_and_repeat_only_uncommitted_work(tmp_path: Path) -> None:
     report = run_scenario("groups", rounds=1, report_dir=tmp_path, kafka=True)
     assert report.passed, "\n".join(report.summary())
@@ -125,11 +132,12 @@ def test_groups_of_kafkas_own_client_skip_nothing_and_repeat_only_uncommitted_wo
 
 
 def test_kafkas_client_where_there_is_none_is_refused() -> None:
-    line = "only exactly-once and groups run with Kafka's client, and kill-leader does not"
+    line = "only exactly-once and groups support Kafka's client, kill-leader does not"
     with pytest.raises(ValueError, match=line):
         run_scenario("kill-leader", kafka=True)
 
 
+@pytest.mark.alone  # It measures the peak.
 def test_nothing_moves_without_a_fault_and_the_load_is_what_was_asked_for(tmp_path: Path) -> None:
     report = run_scenario("steady", duration_s=2, load=0.3, report_dir=tmp_path)
     assert report.passed, "\n".join(report.summary())
@@ -143,13 +151,13 @@ def test_nothing_moves_without_a_fault_and_the_load_is_what_was_asked_for(tmp_pa
 
 @pytest.mark.parametrize("load", [0.0, 1.1])
 def test_a_load_that_is_no_share_of_the_peak_is_refused(load: float) -> None:
-    with pytest.raises(ValueError, match="is no share of the peak: say one from above 0 to 1"):
+    with pytest.raises(ValueError, match="is not a share of the peak: give a number above 0 and up to 1"):
         run_scenario("steady", load=load)
 
 
 @pytest.mark.parametrize(
     ("name", "records", "line"),
-    [("exactly-once", 100, "100 records are too few for 8 rounds"), ("steady", 10_000, "only exactly-once takes")],
+    [("exactly-once", 100, "100 records are too few for 8 rounds"), ("steady", 10_000, "only exactly-once accepts")],
 )
 def test_a_number_of_records_that_makes_no_sense_is_refused(name: str, records: int, line: str) -> None:
     with pytest.raises(ValueError, match=line):
@@ -173,5 +181,5 @@ def test_nothing_is_left_behind_when_a_run_is_interrupted(monkeypatch: pytest.Mo
 
 
 def test_an_unknown_scenario_is_named_with_those_that_exist() -> None:
-    with pytest.raises(ValueError, match="there is no scenario 'kill-everything': say one of kill-leader"):
+    with pytest.raises(ValueError, match="scenario 'kill-everything' does not exist: choose from kill-leader"):
         run_scenario("kill-everything")

@@ -31,7 +31,7 @@ def test_terms_are_read_from_the_disk(tmp_path: Path) -> None:
 
 def test_who_raises_a_term_while_nobody_hears_it_has_campaigned_without_a_majority() -> None:
     require_no_campaign(3, {0: 1, 7: 2}, {0: 1, 7: 2, 8: 5})
-    with pytest.raises(ChaosError, match=r"node 3, cut off, raised its term .*: of group 7 from 2 to 5$"):
+    with pytest.raises(ChaosError, match=r"node 3, while isolated, raised its term .*: of group 7 from 2 to 5$"):
         require_no_campaign(3, {0: 1, 7: 2}, {0: 1, 7: 5})
 
 
@@ -84,7 +84,7 @@ def test_a_round_in_which_leaderships_moved_is_struck_again() -> None:
         (2, ()),
     ]
     report = Report("isolate-follower", "", 1, rounds=rounds)
-    assert "2 rounds were struck again: leaderships moved that the fault must spare" in report.summary()
+    assert "2 rounds were repeated: leaderships moved that the fault must not affect" in report.summary()
     assert "; MOVED: t-0 moved" in rounds[0].line()
 
 
@@ -96,5 +96,5 @@ def test_leaderships_that_move_each_time_do_so_because_a_follower_is_isolated() 
 def test_leaderships_that_move_without_a_fault_too_say_nothing_about_the_fault() -> None:
     moved: list[tuple[str, ...]] = [("t-0 moved",)] * (1 + MOST_REPEATS)
     run = strike(*moved, (), unprovoked=[[], ["t-1 moved"], [], []])
-    assert run.not_checked == ["round 1, who leads: without a fault too t-1 moved"]
+    assert run.not_checked == ["round 1, leaderships: without a fault too t-1 moved"]
     assert [one.number for one in run.rounds] == [1] * (1 + MOST_REPEATS) + [2]

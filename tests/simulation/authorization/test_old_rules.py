@@ -142,6 +142,6 @@ def test_the_simulator_notices_records_that_are_served_by_old_rules() -> None:
     assert image is not None
     invariants.now_us = cluster.scheduler.now
     invariants.decided_by(4, image.applied_index, 0)
-    with pytest.raises(Violation, match="serves records by rules"):
+    with pytest.raises(Violation, match="serves records by ACLs"):
         invariants.decided_by(4, image.applied_index - 1, 0)
     invariants.decided_by(4, image.applied_index - 1, cluster.scheduler.now)

@@ -124,5 +124,5 @@ def test_who_has_no_quota_and_waits_is_noticed() -> None:
     for _ in range(5):
         node.step()
     node.ask(pb.MetadataRequest(), ALICE)
-    with pytest.raises(Violation, match="has User:bob wait"):
+    with pytest.raises(Violation, match="delays User:bob"):
         node.ask(pb.MetadataRequest(), BOB)

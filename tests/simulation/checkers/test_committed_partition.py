@@ -88,7 +88,7 @@ def test_what_goes_by_time_is_too_old() -> None:
     log = Log(TopicRetention(retained_bytes=-1, retained_ms=1_000))
     log.batch("ab", at_ms=WALL_MS - 1_001)
     log.batch("c", at_ms=WALL_MS - 1_000)
-    with pytest.raises(Violation, match="midst of a batch"):
+    with pytest.raises(Violation, match="inside a batch"):
         log.trim(1)
     log.trim(2)
     with pytest.raises(Violation, match="from 2 to 3: no"):

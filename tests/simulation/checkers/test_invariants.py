@@ -196,7 +196,7 @@ def test_a_vote_or_a_term_is_taken_back(cluster: Cluster, second: HardState, com
 
 
 def test_offsets_with_a_gap(cluster: Cluster) -> None:
-    with pytest.raises(Violation, match="not dense: batch at index 2 begins at 5, 0 comes next"):
+    with pytest.raises(Violation, match="not dense: batch at index 2 begins at 5 instead of 0"):
         cluster.commit(FIRST, batch(identity(FIRST), "a", 5))
 
 
@@ -212,7 +212,7 @@ def test_acknowledgements_of_what_is_not_safe(cluster: Cluster) -> None:
         cluster.judge.acknowledged(1, GROUP, 1, 1, ["b"], copies=2, acks_all=True)
     with pytest.raises(Violation, match=r"only \[1, 2\] have it on disk, 3 copies are promised"):
         cluster.judge.acknowledged(1, GROUP, 0, 1, ["a"], copies=3, acks_all=True)
-    with pytest.raises(Violation, match=r"in epoch 7 .* which nobody led"):
+    with pytest.raises(Violation, match=r"in epoch 7 .* which no node led"):
         cluster.judge.acknowledged(1, GROUP, 0, 7, ["a"], copies=2, acks_all=True)
 
 
@@ -220,7 +220,7 @@ def test_an_acknowledgement_of_one_copy_that_is_not_on_the_node_s_own_disk(clust
     cluster.commit(FIRST, batch(identity(FIRST), "a", 0))
     cluster.judge.acknowledged(2, GROUP, 0, 1, ["a"], copies=1, acks_all=False)
     for node, values in ((3, ["a"]), (2, ["b"])):
-        with pytest.raises(Violation, match="its disk has it not"):
+        with pytest.raises(Violation, match="its disk lacks it"):
             cluster.judge.acknowledged(node, GROUP, 0, 1, values, copies=1, acks_all=False)
 
 

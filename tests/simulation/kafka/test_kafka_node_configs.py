@@ -72,7 +72,7 @@ def test_a_node_tells_whether_topics_are_created_when_they_are_mentioned() -> No
 def test_a_node_answers_for_itself_alone_and_for_all_nothing_is_set(nodes: KafkaNodes) -> None:
     other, nobody, every, twice = described(nodes, asked("2", "one", "", ""))
     assert [other.error_code, nobody.error_code] == [KafkaError.INVALID_REQUEST] * 2
-    assert other.error_message == "this is node 1, which tells of itself only: ask each node"
+    assert other.error_message == "this is node 1, which describes only itself: send the request to each node"
     assert (every.error_code, list(every.configs)) == (KafkaError.NONE, [])
     assert twice.error_code == KafkaError.INVALID_REQUEST
     (logger,) = described(nodes, DescribeConfigsRequest([DescribeConfigsResource(BROKER_LOGGER, "1", None)]))

@@ -67,7 +67,7 @@ def test_a_session_that_says_nothing_of_what_is_there_is_noticed(monkeypatch: py
 
     monkeypatch.setattr(KafkaFetchSession, "moved", moved)
     rig = ReadingRig(throws_away=0.5)
-    with pytest.raises(Violation, match="says nothing of it"):
+    with pytest.raises(Violation, match="but omits it"):
         rig.write()
 
 

@@ -82,7 +82,7 @@ def test_a_harmless_change_survives(workshop: Workshop) -> None:
 
 
 def test_a_patch_that_no_longer_fits_is_called_stale(workshop: Workshop) -> None:
-    with pytest.raises(StalePatchError, match=r"of gone is stale: raft/quorum\.py holds .* 0 times"):
+    with pytest.raises(StalePatchError, match=r"of gone is stale: raft/quorum\.py contains .* 0 times"):
         workshop.try_mutant(mutant(SourceChange("raft/quorum.py", "not there", ""), name="gone"))
 
 

@@ -51,7 +51,7 @@ def test_the_search_is_bounded_and_keeps_what_it_has_found() -> None:
 
 def test_a_seed_that_keeps_its_promises_has_nothing_to_cut_down(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seed", "3", "--reduce"]) == 0
-    assert "nothing to cut down" in capsys.readouterr().out
+    assert "nothing to reduce" in capsys.readouterr().out
 
 
 def test_violations_of_one_kind_are_told_from_others() -> None:

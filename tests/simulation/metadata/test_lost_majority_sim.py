@@ -264,7 +264,7 @@ def test_who_comes_back_of_the_former_cluster_is_not_heard(seed: int) -> None:
         for survivor in survivors:
             refusal = recovered.cluster.refusal(survivor, identity)
             assert refusal is not None
-            assert f"node {node} comes back from cluster {plan.former_cluster_id}, which was given up" in refusal
+            assert f"node {node} returned from cluster {plan.former_cluster_id}, which was given up" in refusal
             assert recovered.cluster.refusal(node, recovered.cluster.identity(survivor)) is not None
     # Started empty, they belong to it.
     for node in back:

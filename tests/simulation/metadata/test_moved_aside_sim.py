@@ -56,4 +56,4 @@ def test_all_that_moved_their_storage_aside_found_no_new_cluster() -> None:
         assert losing.cluster.identity(node).cluster_id == ""
         assert METADATA_GROUP not in process.replicas
         assert process.node is not None
-        assert "has moved its damaged storage aside, and founds no cluster" in process.node.not_ready()
+        assert "has moved its damaged storage aside and founds no cluster" in process.node.not_ready()
