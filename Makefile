@@ -33,7 +33,7 @@ setup: $(STAMP)  ## make .venv and install everything, locked
 # A tree beside the editable install: what is edited is seen there once it is compiled again.
 COMPILED := build/compiled
 compile: $(STAMP)  ## compile the core and the node's path; PYTHONPATH=build/compiled uses it
-	@QUORUMLOG_COMPILE=1 $(BIN)/python setup.py -q build_ext --build-lib $(COMPILED) --build-temp build/mypyc/objects
+	@QUORUMLOG_COMPILE=1 $(BIN)/python setup.py -q build_ext --parallel 2 --build-lib $(COMPILED) --build-temp build/mypyc/objects
 
 # Tools in environments of their own: nobody needs them to work here. Each is a dependency group of pyproject.toml.
 build/%/venv/.installed: pyproject.toml
@@ -88,7 +88,7 @@ demo: $(STAMP)  ## a three-node cluster that loses its leader and nothing else
 	@$(BIN)/python examples/demo.py
 
 # What starts no process of its own has all cores. What does mostly waits, for elections and for Java: one worker has the
-# tests of Spark's session, two more the others (tests/conftest.py). What is timed or starved has the machine to itself.
+# tests of Spark's session, three more the others (tests/conftest.py). What is timed or starved has the machine to itself.
 # With PYTEST_ARGS one of them may find nothing to do: pytest calls that 5.
 PROCESSES := cluster or chaos or spark
 PYTEST := $(BIN)/python -m pytest

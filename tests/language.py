@@ -4,7 +4,7 @@ python tests/language.py                    # a table by folder
 python tests/language.py --list             # every place
 python tests/language.py --root ../other    # another checkout
 
-The rules are those of CONTRIBUTING.md, "Language". tests/test_language.py enforces them.
+The rules are those of CONTRIBUTING.md, "Words". tests/test_language.py enforces them.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import pytest
 from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin
 
-pytestmark = [pytest.mark.alone, pytest.mark.cluster]
+pytestmark = [pytest.mark.cluster]
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 #: The demo's parts have a command of their own (make demo); the tutorial's frame is no program.

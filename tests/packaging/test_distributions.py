@@ -123,7 +123,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_environment_of_the_wheel_has_the_manual_and_no_tests_of_ours(installed: Path) -> None:
     folder = installed.parent.parent
     assert (folder / "share/man/man1/quorumlog.1").exists()
-    for absent in ("pytest", "pyspark", "quorumlog.simulator.world"):
+    for absent in ("pytest", "pyspark", "quorumlog.simulator"):
         look = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({absent!r}) is not None)"
         subprocess.run([str(installed), "-c", look], check=True, timeout=60)
 
