@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quorumlog.local import LocalCluster
-from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
+from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, RecordFuture, TopicPartition
 
 TOPIC = "orders"
 SEND_EVERY_S = 0.004
@@ -95,12 +95,15 @@ def record(seconds: tuple[float, float, float] = (BEFORE_S, DOWN_S, AFTER_S)) ->
         def now_s() -> float:
             return time.monotonic() - began
 
+        def note(done: RecordFuture) -> None:
+            if done.exception() is None:
+                seen.acknowledged_s.append(now_s())
+
         def send() -> None:
             while not stop.wait(SEND_EVERY_S):
                 value = b"%d" % len(sent)
                 sent.append(value)
-                future = producer.send(TOPIC, value)
-                future.add_done_callback(lambda done: seen.acknowledged_s.append(now_s()))
+                producer.send(TOPIC, value).add_done_callback(note)
 
         def observe() -> State:
             (partition,) = admin.describe_topics([TOPIC])[0].partitions
