@@ -6,6 +6,7 @@ needed fails, and so does one that has grown beyond its figure.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable
 
@@ -108,3 +109,13 @@ def test_gaps_in_maps_are_noticed() -> None:
     folder = module("raft/__init__.py", '"""A core.\n\n- `quorum`: majorities.\n- `gone`: nothing.\n"""\n')
     assert house.missing_from_maps([folder, module("raft/quorum.py", ""), module("raft/log.py", "")]) == ["raft/log.py"]
     assert house.gone_from_folders([folder]) == ["raft: gone"]
+
+
+def test_no_failed_test_waits_for_its_child() -> None:
+    waits = re.compile(r"with (subprocess\.)?Popen\(")
+    wrong = [
+        str(path.relative_to(house.ROOT))
+        for path in sorted((house.ROOT / "tests").rglob("*.py"))
+        if waits.search(path.read_text())
+    ]
+    assert not wrong, "the block of Popen waits without a limit: use tests/support/child_process.py"

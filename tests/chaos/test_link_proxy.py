@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 
 import pytest
+from child_process import ChildProcess
 
 from quorumlog.chaos.processes import link_proxy
 from quorumlog.chaos.processes.link_proxy import HOST, LinkProxies, owners_of
@@ -167,7 +168,7 @@ def test_the_process_at_the_other_end_is_found(family: str) -> None:
     )
     with socket.create_server((HOST, 0)) as server:
         command = [sys.executable, "-c", program, str(server.getsockname()[1])]
-        with subprocess.Popen(command, stdin=subprocess.PIPE) as child:
+        with ChildProcess(command, stdin=subprocess.PIPE) as child:
             connection, (_, port) = server.accept()
             assert owners_of({port}, {7: os.getpid(), 8: child.pid, 9: None}) == {port: 8}
             assert owners_of({port}, {7: os.getpid()}) == {}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from child_process import ChildProcess
 
 from tests.support.command_line import until
 from tests.support.free_ports import free_base_port
@@ -156,12 +157,12 @@ def test_a_cluster_in_the_foreground_goes_on_without_a_node_whose_disk_is_lost(d
     assert quorumlog("cluster", "down", "--data-dir", str(data_dir)).returncode == 0
     shutil.rmtree(data_dir / "node-2")
     command = [sys.executable, "-m", "quorumlog.cli.main", "cluster", "up", "--data-dir", str(data_dir)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as again:
+    with ChildProcess(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as again:
         assert again.stdout is not None
         assert again.stderr is not None
         assert "run quorumlog nodes replace 2 --with 2" in again.stderr.readline()
         for line in again.stdout:
-            if line.startswith("Ctrl-C"):
+            if "Ctrl-C" in line:
                 break
         again.send_signal(signal.SIGINT)
         again.communicate(timeout=TIMEOUT_S)
@@ -170,12 +171,12 @@ def test_a_cluster_in_the_foreground_goes_on_without_a_node_whose_disk_is_lost(d
 
 def test_a_cluster_in_the_foreground_stops_with_ctrl_c(data_dir: Path) -> None:
     command = [sys.executable, "-m", "quorumlog.cli.main", "cluster", "up", "--nodes", "1", "--data-dir", str(data_dir)]
-    with subprocess.Popen(
+    with ChildProcess(
         [*command, "--base-port", str(free_base_port(3))], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as up:
         assert up.stdout is not None
         for line in up.stdout:
-            if line.startswith("Ctrl-C"):
+            if "Ctrl-C" in line:
                 break
         up.send_signal(signal.SIGINT)
         _, errors = up.communicate(timeout=TIMEOUT_S)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from child_process import ChildProcess
 
 from quorumlog.local import LocalCluster
 from tests.support.command_line import until
@@ -221,7 +222,7 @@ def test_ctrl_c_ends_consume_with_130(run: Run, quorumlog_cluster: LocalCluster)
     printed(run("topics", "create", "waiting"))
     printed(run("produce", "waiting", text="first\n"))
     command = [sys.executable, "-m", "quorumlog.cli.main", "consume", "waiting", "--from-beginning"]
-    with subprocess.Popen(
+    with ChildProcess(
         [*command, "-b", quorumlog_cluster.bootstrap_servers], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as consume:
         try:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from child_process import ChildProcess
 from command_line import PATIENCE_S, cli, until
 
 from quorumlog.cli import boundary, progress
@@ -57,7 +58,7 @@ def test_what_the_clients_warn_of_is_one_line_of_the_command(capsys: pytest.Capt
 def running(cluster: LocalCluster, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """A command that lasts."""
     command = [sys.executable, "-m", "quorumlog.cli.main", *arguments, "-b", cluster.bootstrap_servers]
-    with subprocess.Popen(
+    with ChildProcess(
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

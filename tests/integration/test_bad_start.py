@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from child_process import ChildProcess
 from command_line import until
 
 from quorumlog.cli.main import main
@@ -163,9 +164,7 @@ def test_a_node_that_waits_for_others_says_for_whom(
     address = f"127.0.0.1:{port}"
     flags = ["--node-id", "1", "--listen", address, "--data-dir", str(tmp_path / "data")]
     flags += ["--controllers", f"1@{address},2@127.0.0.1:9,3@127.0.0.1:9"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "quorumlog.server", *flags], stderr=subprocess.PIPE, text=True
-    ) as node:
+    with ChildProcess([sys.executable, "-m", "quorumlog.server", *flags], stderr=subprocess.PIPE, text=True) as node:
         try:
             assert node.stderr is not None
             said = next(line for line in node.stderr if "node_not_ready" in line)

@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc
 import pytest
+from child_process import ChildProcess
 from command_line import all_have_heard, until
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from token_issuer import AUDIENCE, ISSUER, claims, token, write_keys
@@ -456,7 +457,7 @@ def test_secrets_are_nowhere(cluster: LocalCluster, audit_log: Path) -> None:
         "import sys, time; from quorumlog.sdk import Admin; options = eval(sys.stdin.readline());"
         " admin = Admin(**options); admin.list_topics(); print(admin, admin._core.config, flush=True); sys.stdin.read()"
     )
-    with subprocess.Popen(
+    with ChildProcess(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as client:
         assert client.stdin is not None

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from child_process import ChildProcess
 from conftest import AGAINST, Servers
 from exchange import Line
 from matrix_clients import CLIENTS, MatrixClient
@@ -45,7 +46,7 @@ def test_java_alone_and_beside_our_own_member(servers: Servers) -> None:
             consumer.poll(timeout_ms=50, max_records=1)
         consumer.pause(*consumer.assignment())
         share = command(JAVA, "read", servers.kafka, topic, group, str(RECORDS // 2), "consumer")
-        with subprocess.Popen(share, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as java:
+        with ChildProcess(share, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as java:
             while java.poll() is None:
                 consumer.poll(timeout_ms=50)
                 ours.append(len(consumer.assignment()))

@@ -14,6 +14,7 @@ from pathlib import Path
 import confluent_kafka as kafka_client
 import psutil
 import pytest
+from child_process import ChildProcess
 
 from quorumlog.local import ClusterError, LocalCluster, NodesSlowError
 from quorumlog.local.cleanup_process import start_time
@@ -126,7 +127,7 @@ with LocalCluster(nodes=2, controllers=1) as cluster:
 
 
 def test_nothing_is_left_when_the_owner_is_killed_not_even_a_paused_node() -> None:
-    with subprocess.Popen([sys.executable, "-c", _OWNER], stdout=subprocess.PIPE, text=True) as owner:
+    with ChildProcess([sys.executable, "-c", _OWNER], stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         root, *pids = owner.stdout.readline().split()
         assert len(pids) == 2
@@ -137,7 +138,7 @@ def test_nothing_is_left_when_the_owner_is_killed_not_even_a_paused_node() -> No
 
 
 def test_ctrl_c_ends_the_nodes_in_order() -> None:
-    with subprocess.Popen([sys.executable, "-c", _OWNER], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as owner:
+    with ChildProcess([sys.executable, "-c", _OWNER], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as owner:
         try:
             assert owner.stdout is not None
             root, *pids = owner.stdout.readline().decode().split()

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import grpc
 import pytest
+from child_process import ChildProcess
 
 from quorumlog.sdk.errors import (
     CorruptRecordError,
@@ -103,7 +104,7 @@ def test_a_process_that_is_stopped_is_noticed_by_pings(monkeypatch: pytest.Monke
     )
     monkeypatch.setattr(nodes, "CHANNEL_OPTIONS", quick)
     monkeypatch.setattr(log_access, "_STREAM_S", 3600.0)
-    with subprocess.Popen([sys.executable, "-c", NODE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as at:
+    with ChildProcess([sys.executable, "-c", NODE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as at:
         assert at.stdout is not None
         address, topic_id = at.stdout.readline().split()
         wanted = OffsetRange("t", bytes.fromhex(topic_id), 0, 0, 1)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from child_process import ChildProcess
 from crash_writer import GROUPS
 
 from quorumlog.storage.storage import Storage
@@ -21,7 +22,7 @@ KILLS = 5
 def write_until_killed(data_dir: Path, seed: int, commits: int) -> str:
     """Lets a process commit, kills it in the midst of it, returns the last line that it got out."""
     command = [sys.executable, str(SUPPORT / "crash_writer.py"), str(data_dir), str(seed)]
-    with subprocess.Popen(
+    with ChildProcess(
         command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(SUPPORT)}
     ) as process:
         assert process.stdout is not None

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from child_process import ChildProcess
 from snapshot_crash_writer import GROUP, data_of
 
 from quorumlog.storage.rows import read_snapshot
@@ -24,7 +25,7 @@ def installed_when_killed(data_dir: Path, rng: random.Random) -> int:
     """Lets a process install snapshots, kills it at a random moment, returns the index of the last that it got done."""
     command = [sys.executable, str(SUPPORT / "snapshot_crash_writer.py"), str(data_dir)]
     environment = {**os.environ, "PYTHONPATH": str(SUPPORT)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+    with ChildProcess(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(rng.randrange(1, 4))]
         try:
