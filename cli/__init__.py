@@ -5,7 +5,8 @@ imports when it runs, so that a client command starts fast. ``tests/test_imports
 
 The program:
 
-- ``entry``: handles Ctrl-C before the commands are imported; ``main``: joins all commands into one tree.
+- ``entry``: handles Ctrl-C before the commands are imported; ``main``: the global options.
+- ``tree``: the table of commands, and their import when they are used; ``version``: prints the version.
 - ``boundary``: turns every failure into one line on stderr and an exit status.
 - ``options``: options that several commands share; ``times``: times and durations as typed.
 - ``rendering``: prints results as JSON or tables; ``progress``: progress of long operations.

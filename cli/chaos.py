@@ -14,9 +14,7 @@ from quorumlog.cli.boundary import FAILED, WRONG_USAGE, CommandError, os_problem
 from quorumlog.cli.options import Output, OutputFormat, directory_path, file_path
 from quorumlog.cli.rendering import print_json, print_table
 
-app = typer.Typer(
-    no_args_is_help=True, help="Fault injection into real node processes under load, with a verdict: run, list, fuzz."
-)
+app = typer.Typer()
 
 
 @app.command("run", epilog="Example: quorumlog chaos run kill-leader --rounds 3 --seed 7 --report reports")

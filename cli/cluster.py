@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from quorumlog.cli import health
 from quorumlog.cli.boundary import CommandError, say
 from quorumlog.cli.options import (
     DEFAULT_BASE_PORT,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 #: Interval at which a cluster in the foreground checks its processes.
 WATCH_INTERVAL_S = 0.2
 
-app = typer.Typer(no_args_is_help=True, help="A local cluster: up, down, status; describe and health of any cluster.")
+app = typer.Typer()
 
 
 @app.command("up", epilog="Example: quorumlog cluster up --nodes 3 --data-dir /tmp/quorumlog --detach")
@@ -250,3 +251,7 @@ def _say_how_to_go_on(data_dir: Path, cluster: LocalCluster, output: OutputForma
     if cluster.bootstrap_servers != DEFAULT_BOOTSTRAP_SERVERS:  # With several, commands also work when node 1 is down.
         print(f"export QUORUMLOG_BOOTSTRAP_SERVERS={cluster.bootstrap_servers}  # for other commands")
     print(f"quorumlog cluster down --data-dir {shlex.quote(str(data_dir))}  # stops the cluster")
+
+
+app.command("describe", epilog=health.DESCRIBE_EXAMPLE)(health.describe)
+app.command("health", epilog=health.HEALTH_EXAMPLE)(health.health)

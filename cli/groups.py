@@ -12,7 +12,7 @@ from quorumlog.cli.confirmation import confirm
 from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, connect
 from quorumlog.cli.rendering import plural, print_json, print_table
 
-app = typer.Typer(no_args_is_help=True, help="Consumer groups: list, describe, reset-offsets, delete, delete-offsets.")
+app = typer.Typer()
 
 
 @app.callback()

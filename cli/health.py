@@ -29,7 +29,7 @@ HEALTH_EXAMPLE = "Example: quorumlog cluster health --watch"
 
 WATCH_INTERVAL_S = 1.0
 
-features = typer.Typer(no_args_is_help=True, help="The cluster's feature level: describe, upgrade.")
+features = typer.Typer()
 
 
 @dataclass(slots=True, frozen=True)

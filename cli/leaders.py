@@ -14,7 +14,7 @@ from quorumlog.cli.rendering import plural, print_json, print_table
 if TYPE_CHECKING:
     from quorumlog.sdk import PartitionDescription
 
-app = typer.Typer(no_args_is_help=True, help="Partition leaders: balance.")
+app = typer.Typer()
 
 
 @app.callback()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from quorumlog.storage.inspection import EntryRow, RaftGroupRow
     from quorumlog.storage.verification import VerifyReport
 
-app = typer.Typer(no_args_is_help=True, help="Data on the disk of a stopped node: dump, verify.")
+app = typer.Typer()
 
 NodeDirectory = Annotated[
     Path,

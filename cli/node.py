@@ -9,7 +9,7 @@ import typer
 
 from quorumlog.cli.options import directory_path, file_path
 
-app = typer.Typer(no_args_is_help=True, help="A single node: start.")
+app = typer.Typer()
 
 
 @app.callback()

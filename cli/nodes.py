@@ -24,7 +24,7 @@ from quorumlog.cli.rendering import node_list, plural, print_json, print_table, 
 if TYPE_CHECKING:
     from quorumlog.sdk import Admin, BrokerDescription, NodeDescription, NodePlan, PartitionDescription
 
-app = typer.Typer(no_args_is_help=True, help="Nodes: list, drain, undrain, replace, remove.")
+app = typer.Typer()
 
 _LOOK_EVERY_S = 0.5
 #: Time that the controller may need to notice that a node is down (s): a few broker sessions.

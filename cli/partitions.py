@@ -31,7 +31,7 @@ from quorumlog.cli.rendering import node_list, plural, print_json, print_table, 
 if TYPE_CHECKING:
     from quorumlog.sdk import Admin, PartitionReassignment, TopicPartition
 
-app = typer.Typer(no_args_is_help=True, help="Partition replicas: reassign, rebalance, list-reassignments.")
+app = typer.Typer()
 
 REASSIGN_EXAMPLE = "Example: quorumlog partitions reassign --topic orders --partition 0 --replicas 1,2,4 --wait"
 _FILE_FORM = '{"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 2, 4]}]}'

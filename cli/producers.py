@@ -17,7 +17,7 @@ from quorumlog.cli.times import parse_time_ms
 if TYPE_CHECKING:
     from quorumlog.sdk import Admin, ProducerListing
 
-app = typer.Typer(no_args_is_help=True, help="Producer names: list, delete.")
+app = typer.Typer()
 
 Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Prefix of the names.")]
 ClaimedBefore = Annotated[

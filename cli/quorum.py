@@ -15,7 +15,7 @@ from quorumlog.cli.rendering import node_list, print_json
 if TYPE_CHECKING:
     from quorumlog.sdk import Admin, QuorumDescription
 
-app = typer.Typer(no_args_is_help=True, help="The metadata quorum: describe, add, remove, replace.")
+app = typer.Typer()
 
 _LOOK_EVERY_S = 0.2
 

@@ -32,7 +32,7 @@ IncludeInternal = Annotated[
     bool, typer.Option("--include-internal", help="Include the cluster's internal topics, such as __groups.")
 ]
 
-app = typer.Typer(no_args_is_help=True, help="Topics: create, list, describe, alter, delete.")
+app = typer.Typer()
 
 
 @app.command("create", epilog="Example: quorumlog topics create orders --partitions 3 --config retention.ms=86400000")

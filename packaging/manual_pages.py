@@ -105,7 +105,7 @@ def first_sentence(text: str) -> str:
 
 def examples_of(epilog: str) -> list[str]:
     """The commands of an epilog, one per line."""
-    return [each.strip() for each in re.split(r"\s{4,}or: ", re.sub(r"^[A-Z][a-z ]*: ", "", epilog))]
+    return [each.strip() for each in re.split(r"\s{4,}or: ", re.sub(r"^[\b\s]*[A-Z][a-z ]*: ", "", epilog))]
 
 
 def write_pages(folder: Path, version: str) -> list[Path]:

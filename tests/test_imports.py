@@ -259,6 +259,19 @@ def test_what_starts_a_client_command_loads_nothing_slow(statement: str, allowed
     assert set(done.stdout.split()) <= allowed
 
 
+def test_help_imports_no_command() -> None:
+    """The list of commands is a table: all commands together take longer to import than most of them run."""
+    script = (
+        "import sys; from quorumlog.cli import main, tree\n"
+        "try: main.main(['--help'])\n"
+        "finally: print(*[e.name for e in tree.COMMANDS.values() if f'quorumlog.cli.{e.place.split(\":\")[0]}'"
+        " in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stderr.split() == []
+    assert "topics" in done.stdout
+
+
 def test_a_node_starts_without_pyarrow() -> None:
     """It would be 40 MiB of memory for each node; only Kafka's batches, compaction and Spark need it."""
     starts = "import sys, quorumlog.server.process.runtime, quorumlog.server.node.node; print('pyarrow' in sys.modules)"

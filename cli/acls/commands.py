@@ -16,7 +16,7 @@ from quorumlog.cli.rendering import plural, print_json, print_table
 if TYPE_CHECKING:
     from quorumlog.sdk import ACL, ACLFilter, ACLOperation, ResourcePattern, ResourceType
 
-app = typer.Typer(no_args_is_help=True, help="Access control lists (ACLs): create, list, delete, check.")
+app = typer.Typer()
 
 Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="NAME", help="Topic name; '*' for all topics.")]
 Groups = Annotated[

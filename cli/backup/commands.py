@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from quorumlog.sdk.backup.manifest import Manifest
     from quorumlog.sdk.backup.verification import VerificationReport
 
-app = typer.Typer(no_args_is_help=True, help="Backups: create, verify, restore.")
+app = typer.Typer()
 
 Place = Annotated[
     str,

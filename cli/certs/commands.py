@@ -16,10 +16,7 @@ if TYPE_CHECKING:
     from quorumlog.server.certificates.inspection import CertificateView
     from quorumlog.server.certificates.issuing import Issued
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Certificates for TLS: create-ca, create-node, create-client, show, check; revoke, restore, revocations.",
-)
+app = typer.Typer()
 
 DEFAULT_DIRECTORY = Path("quorumlog-certs")
 _NODE_AUTHORITY, _CLIENT_AUTHORITY = "node-ca", "client-ca"

@@ -16,7 +16,7 @@ from quorumlog.cli.rendering import print_json
 if TYPE_CHECKING:
     from quorumlog.server.recovery.plan import RecoveryPlan
 
-app = typer.Typer(no_args_is_help=True, help="Last resort after the permanent loss of a majority: survey, plan, apply.")
+app = typer.Typer()
 
 Directory = Annotated[
     Path,

@@ -25,7 +25,7 @@ from quorumlog.cli.suggestions import did_you_mean
 if TYPE_CHECKING:
     from quorumlog.sdk import Admin, UserScramCredential
 
-app = typer.Typer(no_args_is_help=True, help="Users who authenticate by password: create, list, delete.")
+app = typer.Typer()
 
 #: Maximum size of a password file in bytes.
 _MOST_BYTES = 8_192

@@ -12,7 +12,7 @@ from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, O
 from quorumlog.cli.rendering import plural, print_json, print_table
 from quorumlog.cli.suggestions import did_you_mean
 
-app = typer.Typer(no_args_is_help=True, help="Rate limits (quotas) of users: set, list, delete.")
+app = typer.Typer()
 
 #: Kafka's names of the quotas, in the order of display.
 _KEYS = ("producer_byte_rate", "consumer_byte_rate", "request_rate", "controller_mutation_rate")

@@ -27,6 +27,13 @@ def use_sources() -> None:
     sys.meta_path.insert(0, _SourceFinder())
 
 
+def version_line() -> str:
+    """Returns the name and the version of the package, and whether this process runs compiled modules."""
+    from importlib.metadata import version
+
+    return f"quorumlog {version('quorumlog')} ({'compiled' if is_compiled() else 'pure Python'})"
+
+
 def is_compiled() -> bool:
     """True if this process runs compiled modules."""
     compiled = find_spec("quorumlog.raft.group")  # Without importing it, which takes longer than all the rest here.

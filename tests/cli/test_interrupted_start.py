@@ -41,7 +41,7 @@ def interrupted(program: str, *arguments: str) -> subprocess.CompletedProcess[st
 
 
 @pytest.mark.parametrize(
-    "module", ["typer", "quorumlog.cli.main", "quorumlog.cli.topics", "quorumlog.cli.users", "quorumlog.sdk", "grpc"]
+    "module", ["typer", "quorumlog.cli.main", "quorumlog.cli.tree", "quorumlog.cli.topics", "quorumlog.sdk", "grpc"]
 )
 def test_interrupt_while_importing(module: str) -> None:
     """The first three are imported before the command runs, the last ones by it."""

@@ -6,8 +6,10 @@ import importlib
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from quorumlog.cli import boundary, options, topic_text
@@ -141,17 +143,13 @@ def test_every_failure_is_one_line_and_a_status(
     assert capsys.readouterr().err.rstrip("\n") == line
 
 
-def commands(of: object, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    """The paths of all commands of a typer application."""
-    found = []
-    for group in of.registered_groups:
-        found += commands(group.typer_instance, (*path, group.name))
-    for command in of.registered_commands:
-        found.append((*path, command.name or command.callback.__name__))
-    return found
+def commands(of: Any, *path: str) -> list[tuple[str, ...]]:
+    """Returns the paths of all commands below this one."""
+    below = getattr(of, "commands", None)
+    return [path] if below is None else [each for name in below for each in commands(below[name], *path, name)]
 
 
-@pytest.mark.parametrize("path", commands(app), ids=" ".join)
+@pytest.mark.parametrize("path", commands(typer.main.get_command(app)), ids=" ".join)
 def test_every_command_has_help_with_an_example(path: tuple[str, ...]) -> None:
     shown = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
     assert shown.exit_code == 0, shown.output

@@ -467,7 +467,7 @@ ROWS: list[tuple[str, tuple[str, ...], int, tuple[str, ...]]] = [
     ("quotas set", ("User:u",), 2, ("no quota given", "--producer-byte-rate")),
     ("quotas set", ("User:u", "--request-rate", "many"), 2, ("--request-rate", "number")),
     ("quotas set", ("User:u", "--request-rate", "0"), 1, ("request_rate is 0", "give 1 to")),
-    ("quotas set", ("User:u", "--request-rate", "nan"), 2, ("request_rate", "nan")),
+    ("quotas set", ("User:u", "--request-rate", "nan"), 2, ("--request-rate", "nan")),
     ("quotas set", ("u", "--request-rate", "5"), 1, ("principal 'u'", "User:")),
     ("quotas list", ("User:u", "--output", "yaml"), 2, ("--output", "yaml")),
     ("quotas delete", ("User:u", "--quota", "speed"), 2, ("quota 'speed' does not exist", "request_rate")),
