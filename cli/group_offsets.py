@@ -204,7 +204,7 @@ def _partitions(
     """Returns the partitions to reset, all of which exist.
 
     Raises:
-        CommandError: there is none, or one does not exist.
+        CommandError: the group has none, or one does not exist.
     """
     from quorumlog.sdk import TopicPartition
 

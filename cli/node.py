@@ -66,7 +66,7 @@ def start(
     """Runs a node until SIGTERM or Ctrl-C, then hands its leaderships over and stops. No formatting is needed.
 
     Every flag is also an environment variable (QUORUMLOG_NODE_ID, …) and a key of the file (node_id = …). Flags
-    override the environment, which overrides the file. docs/operations.md lists more settings than there are flags.
+    override the environment, which overrides the file. docs/operate/operations.md lists all settings.
     """
     from quorumlog.server.config.settings import SettingsError, load
     from quorumlog.server.process.runtime import run

@@ -74,7 +74,7 @@ NodeSettings = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Setting of every node (see docs/operations.md); repeatable.",
+        help="Setting of every node (see docs/operate/operations.md); repeatable.",
         show_default=False,
     ),
 ]

@@ -57,7 +57,7 @@ _TABLE = (
     Listed(
         "Cluster", "recover", "recovery.commands:app", "Recover after the permanent loss of a majority of replicas."
     ),
-    Listed("Security", "users", "users.commands:app", "Create, list and delete users who sign in with a password."),
+    Listed("Security", "users", "users.commands:app", "Create, list and delete users who authenticate by password."),
     Listed("Security", "acls", "acls.commands:app", "Create, list, delete and check access control lists (ACLs)."),
     Listed("Security", "quotas", "users.quotas:app", "Set, list and delete the rate limits of users."),
     Listed("Security", "certs", "certs.commands:app", "Create, show, check and revoke certificates for TLS."),

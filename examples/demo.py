@@ -336,7 +336,7 @@ def summarize(story: Story, spark: SparkCount, seconds: float) -> None:
         table.add_row(name, f"[bold]{value}[/]")
     console.print()
     console.print(Panel(table, title="A leader lost, and nothing else", box=box.ROUNDED, expand=False))
-    console.print("The nodes are stopped and their data is removed. Next: the five-minute tour in docs/tour.md.")
+    console.print("The nodes are stopped and their data is removed. Next: the five-minute tour in docs/use/tour.md.")
 
 
 # -- waiting and looking ------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The consensus core: Raft as pure state machines. No I/O, no clock, no threads, no global randomness.
 
-``RaftGroup`` (group.py) is one replica of one Raft group. Its driver's contract is in docs/raft.md. Read the modules in
-this order.
+``RaftGroup`` (group.py) is one replica of one Raft group. docs/internals/raft.md has the contract of its driver. Read
+the modules in this order.
 
 The values, and the pieces that are independent of roles:
 

@@ -1,6 +1,6 @@
 """One replica of one Raft group, without I/O: messages, deadlines and completions in, Ready out.
 
-The driver's contract is in docs/raft.md. Times are integer microseconds on the driver's monotonic clock.
+The driver's contract is in docs/internals/raft.md. Times are integer microseconds on the driver's monotonic clock.
 """
 
 from __future__ import annotations
@@ -368,7 +368,7 @@ class RaftGroup(ReplicaState):
         Its followers are requested to become quiescent, too, again each time until they respond (``is_calling``), and
         nothing
         more is sent until something happens here. The driver maintains the leases that replace the heartbeats
-        (docs/raft.md).
+        (docs/internals/raft.md).
 
         Arguments:
             reachable: the nodes whose lease is valid. The others are left out.

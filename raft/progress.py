@@ -203,7 +203,7 @@ class Progress:
 
     def _enter(self, state: ProgressState, next_index: int) -> None:
         # Every change of state starts with an empty window. Otherwise bytes in flight before a probe are never freed,
-        # and the follower is throttled forever (docs/raft.md, scenario 18).
+        # and the follower is throttled forever (docs/internals/raft.md, scenario 18).
         self.state = state
         self.next_index = next_index
         self.inflights.clear()

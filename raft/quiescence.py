@@ -1,7 +1,7 @@
 """Quiescence of an idle Raft group: no deadline and no heartbeats, until something happens.
 
 While a replica is quiescent, the lease between its node and the leader's node replaces deadlines and heartbeats. The
-driver maintains the leases (docs/raft.md).
+driver maintains the leases (docs/internals/raft.md).
 """
 
 from __future__ import annotations

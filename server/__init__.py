@@ -1,6 +1,6 @@
 """The node: Raft groups, metadata, partitions and consumer groups in one process.
 
-Each folder's docstring describes its modules; docs/architecture.md describes how they work together.
+Each folder's docstring describes its modules; docs/internals/architecture.md describes how they work together.
 `tests/test_imports.py` says which folder may import which.
 
 - `local`: the former name of `quorumlog.local`.

@@ -1,4 +1,4 @@
-"""What all tests share: the plugins' tester, and the scenarios' numbers (docs/raft.md, the table).
+"""What all tests share: the plugins' tester, and the scenarios' numbers (docs/internals/raft.md, the table).
 
 ``pytest --scenario 15`` runs what plays scenario 15, ``--scenario 15b`` one of its stories, ``--scenario all`` every
 test with a number.
@@ -123,6 +123,6 @@ def choose_scenarios(config: pytest.Config, items: list[pytest.Item]) -> None:
         meant = bool(stories) if wanted == ["all"] else not (stories | numbers).isdisjoint(wanted)
         (chosen if meant else rest).append(item)
     if not chosen:
-        raise pytest.UsageError(f"no test plays scenario {', '.join(wanted)}; docs/raft.md lists them")
+        raise pytest.UsageError(f"no test plays scenario {', '.join(wanted)}; docs/internals/raft.md lists them")
     items[:] = chosen
     config.hook.pytest_deselected(items=rest)

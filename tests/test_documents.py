@@ -24,16 +24,15 @@ from quorumlog.server.observability.metric_catalogue import CATALOGUE, MetricKin
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [
     *sorted(ROOT.glob("*.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "docs" / "decisions").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 #: Columns of a line of prose, characters of a table's cell as they are shown, and files that one cell may name.
 WIDEST_LINE = 100
 LONGEST_CELL = 220
 MOST_FILES_IN_A_CELL = 2
-#: A row of docs/raft.md's table of scenarios: tests/test_scenario_index.py holds which files it names.
+#: A row of docs/internals/raft.md's table of scenarios: tests/test_scenario_index.py holds which files it names.
 SCENARIO_ROW = re.compile(r"^\| \d+[a-i]? \| .*$", re.M)
-GUARANTEES = (ROOT / "docs" / "guarantees.md").read_text()
+GUARANTEES = (ROOT / "docs" / "use" / "guarantees.md").read_text()
 COMMAND: Any = typer.main.get_command(app)
 
 
@@ -78,12 +77,12 @@ def test_every_command_of_a_document_exists_with_its_options(document: Path) -> 
 
 
 def test_every_command_and_every_method_is_listed() -> None:
-    page = (ROOT / "docs" / "commands.md").read_text()
+    page = (ROOT / "docs" / "use" / "commands.md").read_text()
     listed = {
         name for row in re.findall(r"^\| (`[a-z].*?) \|", page, re.M) for name in re.findall(r"`([a-z- ]+)`", row)
     }
-    assert set(_paths(COMMAND)) - listed == set(), "docs/commands.md lacks commands"
-    clients = (ROOT / "docs" / "clients.md").read_text()
+    assert set(_paths(COMMAND)) - listed == set(), "docs/use/commands.md lacks commands"
+    clients = (ROOT / "docs" / "use" / "clients.md").read_text()
     for client in (Admin, Producer, Consumer):
         (item,) = re.findall(rf"^- \*\*`{client.__name__}`\*\*\n((?:  .*\n)+)", clients, re.M)
         methods = {name for name in vars(client) if not name.startswith("_")} - {"close"}
@@ -107,7 +106,7 @@ def test_every_error_of_the_clients_stands_in_the_table_as_it_is() -> None:
         for name, kind in vars(errors).items()
         if isinstance(kind, type) and issubclass(kind, errors.QuorumlogError) and kind is not errors.QuorumlogError
     }
-    assert set(exported) - set(rows) == set(), "say in docs/guarantees.md what these mean"
+    assert set(exported) - set(rows) == set(), "say in docs/use/guarantees.md what these mean"
     for name, kind in exported.items():
         retriable, definite = rows[name]
         if retriable in ("yes", "no"):
@@ -127,9 +126,9 @@ def _defaults(tables: str) -> dict[str, str]:
 
 
 def test_every_setting_of_a_node_stands_in_the_tables_with_its_default() -> None:
-    operations = (ROOT / "docs" / "operations.md").read_text()
+    operations = (ROOT / "docs" / "operate" / "operations.md").read_text()
     shown = _defaults(operations)
-    assert list(Settings.model_fields.keys() - shown.keys()) == [], "say in docs/operations.md what these are for"
+    assert list(Settings.model_fields.keys() - shown.keys()) == [], "describe these in docs/operate/operations.md"
     for name, field in Settings.model_fields.items():
         if field.default not in (None, "") and not field.is_required():
             assert shown[name] == str(field.default).replace("True", "true").replace("False", "false"), name
@@ -137,7 +136,7 @@ def test_every_setting_of_a_node_stands_in_the_tables_with_its_default() -> None
 
 @pytest.mark.parametrize("config", [ProducerConfig, ConsumerConfig, AdminConfig])
 def test_every_option_of_a_client_stands_in_the_tables_with_its_default(config: Any) -> None:
-    clients = (ROOT / "docs" / "clients.md").read_text()
+    clients = (ROOT / "docs" / "use" / "clients.md").read_text()
     rows = "".join(re.findall(rf"^Of `{config.__name__.removesuffix('Config')}`:\n(.*?)^\n[^|]", clients, re.M | re.S))
     shown = _defaults(rows) | dict(re.findall(r"`(\w+)` \((\d+)", clients))
     for field in dataclasses.fields(config):
@@ -147,7 +146,7 @@ def test_every_option_of_a_client_stands_in_the_tables_with_its_default(config: 
 
 
 def test_every_metric_stands_in_the_tables_with_its_labels_and_what_it_says() -> None:
-    page = (ROOT / "docs" / "metrics.md").read_text()
+    page = (ROOT / "docs" / "operate" / "metrics.md").read_text()
     shown = {name: f"{name}_total" if its.kind is MetricKind.COUNTER else name for name, its in CATALOGUE.items()}
     rows = {f"| `{shown[name]}` | {', '.join(its.labels)} | {its.help} |" for name, its in CATALOGUE.items()}
     assert rows - set(page.splitlines()) == set()
@@ -164,7 +163,7 @@ def test_files_and_folders_that_a_document_names_exist(document: Path) -> None:
 
 @pytest.mark.parametrize("call", ["A produce call", "A fetch", "A consumer group's heartbeat"])
 def test_a_walk_opens_every_file_once(call: str) -> None:
-    architecture = (ROOT / "docs" / "architecture.md").read_text()
+    architecture = (ROOT / "docs" / "internals" / "architecture.md").read_text()
     (section,) = re.findall(rf"^## {call},.*?\n(.*?)^## ", architecture, re.M | re.S)
     steps = re.findall(r"^(\d+)\. `([\w/]+\.py)`: ", section, re.M)
     assert [int(number) for number, _ in steps] == list(range(1, len(steps) + 1))
@@ -199,7 +198,7 @@ def anchors_of(document: Path) -> set[str]:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_a_document_fits_a_narrow_window(document: Path) -> None:
     text = document.read_text()
-    assert list(_too_wide(SCENARIO_ROW.sub("", text) if name_of(document) == "docs/raft.md" else text)) == []
+    assert list(_too_wide(SCENARIO_ROW.sub("", text) if name_of(document) == "docs/internals/raft.md" else text)) == []
 
 
 def _too_wide(text: str) -> Iterator[str]:

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^<!-- (?P<name>[a-z-]+) -->\n(?P<text>.*?)^<!-- /(?P=name) -->$", re.M | re.S)
 COMMIT = re.compile(r"commit `([0-9a-f]{7,40})`")
-#: Blocks of README and docs/performance.md that a few minutes measure anew; others are measured for each release.
+#: Blocks of docs/records/performance.md that take a few minutes; others are measured for each release.
 SOON_OLD = {"run", "compiled"}
 #: Commits of the main line after which such figures are too old.
 OLD = 200

@@ -1,6 +1,6 @@
 """Imports point one way: a floor of the house uses only the floors below it, a room only the rooms that it may.
 
-docs/architecture.md shows both tables.
+docs/internals/architecture.md shows both tables.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ FLOORS: dict[str, tuple[str, tuple[str, ...]]] = {
     "quorumlog.cli": ("cli", ("quorumlog",)),
 }
 
-#: The rooms that every other room of the server may use: "shared" in docs/architecture.md.
+#: The rooms that every other room of the server may use: "shared" in docs/internals/architecture.md.
 SHARED = ("step", "config", "observability")
 
 #: Floor -> room -> the rooms of the same floor that it may use besides itself. "" is the floor's own folder: what all
@@ -210,7 +210,7 @@ def may_import(floor: str, room: str, name: str) -> bool:
 @pytest.mark.parametrize("floor", ROOMS)
 def test_the_architecture_shows_what_each_room_may_import(floor: str) -> None:
     folder = FLOORS[floor][0]
-    text = (ROOT / "docs" / "architecture.md").read_text()
+    text = (ROOT / "docs" / "internals" / "architecture.md").read_text()
     shown = {}
     for room, may in re.findall(rf"^\| `{folder}/(?:(\w+)/)?` \| .* \| (.*) \|$", text, re.M):
         names = () if may == "nothing" else may.split(", ")

@@ -1,4 +1,4 @@
-"""Every block of README.md and docs/tour.md that is marked ``<!-- run -->`` runs as written, on a real cluster."""
+"""Every block of README.md and docs/use/tour.md that is marked ``<!-- run -->`` runs as written, on a real cluster."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_links_of_readme_and_tour_exist() -> None:
 
 def test_what_newcomers_type_is_typed_in_the_tour_too() -> None:
     """So it has been run as written."""
-    page = (ROOT / "docs" / "newcomers.md").read_text()
+    page = (ROOT / "docs" / "use" / "newcomers.md").read_text()
     typed = [line for block in re.findall(r"^```bash\n(.*?)^```", page, re.M | re.S) for line in block.splitlines()]
     known = [line for block in blocks() for line in block.text.splitlines()]
     assert typed

@@ -1,4 +1,4 @@
-"""docs/raft.md's table of scenarios is true: every number has its tests, and every numbered test stands in it."""
+"""The table of scenarios in docs/internals/raft.md has every numbered test, and every number has its tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parent
-TABLE = TESTS.parent / "docs" / "raft.md"
+TABLE = TESTS.parent / "docs" / "internals" / "raft.md"
 
 IN_SCOPE = {*range(1, 27)}
 

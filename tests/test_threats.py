@@ -1,4 +1,4 @@
-"""docs/security.md's table of threats is true: each of them has tests, and the tests are there."""
+"""docs/operate/security.md's table of threats is true: each of them has tests, and the tests are there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parent
-PAGE = TESTS.parent / "docs" / "security.md"
+PAGE = TESTS.parent / "docs" / "operate" / "security.md"
 ROW = re.compile(r"^\| (?!threat|-)(.+?) \| (.+?) \| (.*?) \|$", re.MULTILINE)
 
 TEST = re.compile(r"^(?:async )?def (test_\w+)\(", re.MULTILINE)

@@ -1,6 +1,6 @@
 """Judges a history. A log needs no search: offsets are the order, so these are hash joins and sweeps over time.
 
-The numbers are those of docs/chaos.md. Each checker takes a history and returns the anomalies in it.
+The numbers are those of docs/internals/chaos.md. Each checker takes a history and returns the anomalies in it.
 """
 
 from __future__ import annotations

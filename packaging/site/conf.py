@@ -31,6 +31,9 @@ extensions = ["myst_parser"]
 root_doc = "docs/README"
 html_extra_path = ["index.html"]
 include_patterns = ["*.md", "docs/**"]
+#: Where pages were before they were sorted by reader: each names its new place. The site sends readers on.
+MOVED = [page for page in sorted((ROOT / "docs").glob("*.md")) if page.name != "README.md"]
+exclude_patterns = [str(page.relative_to(ROOT)) for page in MOVED]
 # Links lead to headings by the anchors that code hosting gives them, which tests/test_documents.py checks.
 myst_heading_anchors = 4
 myst_fence_as_directive = ["mermaid"]
@@ -89,10 +92,21 @@ def draw_diagrams(app: Sphinx, page: str, template: str, context: dict[str, Any]
         app.add_js_file(None, body=DRAW)
 
 
+def send_readers_on(app: Sphinx, problem: Exception | None) -> None:
+    """Writes a page at each old address that leads to the same heading of the new one."""
+    for page in MOVED:
+        (place,) = re.findall(r"\(([\w/-]+)\.md\)", page.read_text())
+        (Path(app.outdir) / "docs" / f"{page.stem}.html").write_text(
+            f'<!doctype html><meta charset="utf-8"><title>Moved</title><a href="{place}.html">{place}</a>'
+            f'<script>location.replace("{place}.html" + location.hash)</script>\n'
+        )
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("mermaid", Diagram)
     app.connect("source-read", add_contents)
     app.connect("html-page-context", draw_diagrams)
+    app.connect("build-finished", send_readers_on)
     if MERMAID.exists():
         if hashlib.sha256(MERMAID.read_bytes()).hexdigest() != MERMAID_SHA256:
             raise ValueError(f"{MERMAID} is not what conf.py was written for")

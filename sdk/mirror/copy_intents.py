@@ -4,7 +4,7 @@ duplicates.
 Records are copied in laps. A lap is one epoch of the mirror's named producer, and the plan of each partition in it
 states which records of the source it has. Plans are records of a compacted topic; those of a lap are all acknowledged
 before the first of its records is sent. After a crash the newest lap is sent again, as planned: the log recognises the
-records that it has, and does not add them again (docs/guarantees.md#replays).
+records that it has, and does not add them again (docs/use/guarantees.md#replays).
 
 Plans are written under a producer name of their own, too. A starting mirror claims it and writes a first record before
 it reads, so that a mirror of the same name which still runs cannot plan any further lap.

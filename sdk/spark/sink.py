@@ -3,7 +3,7 @@
 A task of a streaming query has a name that survives it: the query, its number, and the micro-batch as the epoch. A task
 that is repeated, because it failed or because the query was restarted, claims the same epoch, reads back the records of
 earlier runs, and adds the rest. So rows are in the log once, in whatever order a shuffle returns them. The design is in
-docs/spark.md.
+docs/use/spark.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One run of a piece of work that may be repeated: its producer name, and the parameters common to all its runs.
 
-The name and the epoch are a named producer's (docs/guarantees.md). The first run that claims the epoch stores a note
-with it. Every later run uses that note instead of what it sees itself: a topic may have gained partitions since.
+The name and the epoch are a named producer's (docs/use/guarantees.md). The first run that claims the epoch stores
+a note with it. Every later run uses that note instead of what it sees itself: a topic may have gained partitions.
 
 A run may have fewer tasks than one before it, of which a task may still be running. So a repeated run ends in this
 order: it closes the work, looks up which names have been claimed, and takes away those that it has no task for. A task

@@ -42,7 +42,7 @@ def check_listening(settings: Settings) -> None:
         if beyond and listener not in _PROVED and not settings.insecure:
             raise ListenError(
                 f"{name} = {address} is beyond loopback and has no authentication: listen on 127.0.0.1,"
-                " set up TLS (docs/security.md), or set --insecure if every host that can reach it may do everything"
+                " set up TLS (docs/operate/security.md), or set --insecure if all hosts that reach it may do everything"
             )
         flag = "advertise" if name != "kafka_listen" else "kafka_advertise"
         if not name.startswith("metrics_") and any(ip.is_unspecified for ip in beyond) and not getattr(settings, flag):

@@ -408,7 +408,7 @@ class EventLog(Protocol):
         """Adds a line.
 
         Arguments:
-            event: a name of lower-case words, as in the table of docs/metrics.md.
+            event: a name of lower-case words, as in the table of docs/operate/metrics.md.
             fields: numbers, names and reasons; never what records hold.
         """
 

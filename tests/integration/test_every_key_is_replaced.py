@@ -1,4 +1,4 @@
-"""Every key of a running cluster is replaced, as docs/security.md says: authorities, nodes, users. Nobody notices."""
+"""Every key of a running cluster is replaced as in docs/operate/security.md: authorities, nodes, users."""
 
 from __future__ import annotations
 

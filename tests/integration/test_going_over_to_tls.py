@@ -1,4 +1,4 @@
-"""A running cluster goes over from plaintext to TLS in three rolls (docs/security.md), and no write notices."""
+"""A running cluster goes over from plaintext to TLS in three rolls (docs/operate/security.md), and no write notices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each event of the runbook (docs/operations.md) on real nodes: what the page types is typed, and prints what it shows.
+"""Each event of the runbook (docs/operate/operations.md) on real nodes: its commands print what the page shows.
 
 The rules are in `tests/support/runbook_page.py`.
 """

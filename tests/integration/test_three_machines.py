@@ -1,4 +1,4 @@
-"""docs/security.md, "On three machines", typed as it stands there: three addresses of this machine stand for machines.
+"""docs/operate/security.md, "On three machines", as written: three addresses of this machine are the machines.
 
 Only addresses, ports and folders are exchanged.
 """
@@ -21,7 +21,7 @@ from quorumlog.local.ports import ReservedPorts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "operate" / "security.md").read_text()
 SECTION = PAGE.partition("\n## On three machines\n")[2].partition("\n## ")[0]
 COMMANDS, SETTINGS, PROPERTIES = re.findall(r"^```\w*\n(.*?)^```$", SECTION, re.M | re.S)
 NODES = (1, 2, 3)

@@ -1,5 +1,5 @@
-"""Alerts for Prometheus: docs/metrics.md says which there are, nodes export what they ask for, and each fires when its
-row says so, and not before."""
+"""Alerts for Prometheus: they are those of docs/operate/metrics.md, nodes export what they need, and each fires when
+its row says so, and not before."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool
 
 def rows_of_the_table() -> dict[str, set[str]]:
     """When an alert is worth it, by the page's words without their links, and the metrics of the row."""
-    page = (ROOT / "docs/metrics.md").read_text()
+    page = (ROOT / "docs/operate/metrics.md").read_text()
     (table,) = re.findall(r"^## What is worth an alert\n(.*?)^`packaging/", page, re.M | re.S)
     rows = re.findall(r"^\| (`.*?`) \| (.*) \|$", table, re.M)
     return {re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", when): set(re.findall(r"`(\w+)`", names)) for names, when in rows}

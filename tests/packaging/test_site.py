@@ -14,7 +14,9 @@ pytestmark = pytest.mark.timeout(480)
 
 SPHINX = ROOT / "build/docs/venv/bin/sphinx-build"
 DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.M | re.S)
-PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+#: Pages at old addresses, which only lead on.
+MOVED = [page for page in (ROOT / "docs").glob("*.md") if page.name != "README.md"]
+PAGES = [page for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")] if page not in MOVED]
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,14 @@ def test_every_page_is_in_the_site_and_in_its_contents(site: Path) -> None:
         made = page.relative_to(ROOT).with_suffix(".html")
         assert (site / made).exists(), page
         if made.parent.name != "decisions" and made.name != "README.html":
-            assert f'href="{made.name}"' in contents or f'href="../{made}"' in contents, page
+            assert f'href="{made.relative_to("docs") if made.parts[0] == "docs" else f"../{made}"}"' in contents, page
+
+
+@pytest.mark.thorough
+def test_an_old_address_leads_to_the_page(site: Path) -> None:
+    for page in MOVED:
+        (place,) = re.findall(r'location.replace\("([^"]+)"', (site / "docs" / f"{page.stem}.html").read_text())
+        assert (site / "docs" / place).exists(), page
 
 
 @pytest.mark.thorough

@@ -1,4 +1,4 @@
-"""The unit for systemd is the one that docs/operations.md shows, starts a command that exists, and leaves it little."""
+"""The unit for systemd is the one in docs/operate/operations.md, starts an existing command, and restricts it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.readme_tour import ROOT
 from tests.test_documents import COMMAND
 
 UNIT = ROOT / "packaging/quorumlog.service"
-OPERATIONS = (ROOT / "docs/operations.md").read_text()
+OPERATIONS = (ROOT / "docs/operate/operations.md").read_text()
 #: Tenths: systemd calls below 5.0 well protected; whoever takes protection away has to say so here.
 MOST_EXPOSED = 20
 

@@ -83,8 +83,9 @@ class Submitted:
 
 
 def line_of_the_docs(**values: str) -> list[str]:
-    """The spark-submit line of docs/spark.md, with values of one's own for some of its options."""
-    (line,) = re.findall(r"^(spark-submit --master spark://(?:.*\\\n)*.*)$", (ROOT / "docs/spark.md").read_text(), re.M)
+    """The spark-submit line of docs/use/spark.md, with values of one's own for some of its options."""
+    page = (ROOT / "docs/use/spark.md").read_text()
+    (line,) = re.findall(r"^(spark-submit --master spark://(?:.*\\\n)*.*)$", page, re.M)
     words = shlex.split(line.replace("\\\n", " "))
     for name, value in values.items():
         words[words.index(f"--{name.replace('_', '-')}") + 1] = value

@@ -1,4 +1,4 @@
-"""The notebook in docs/spark-tutorial.md runs as it stands, cell by cell, and prints what it says."""
+"""The notebook in docs/use/spark-tutorial.md runs as it stands, cell by cell, and prints what it says."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from tests.support.stream_queries import MOST_STARTS, is_slow_start
 
-TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "spark-tutorial.md"
+TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "use" / "spark-tutorial.md"
 _CELL = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<printed>.*?)^```\n)?", re.M | re.S)
 
 

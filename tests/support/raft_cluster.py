@@ -1,6 +1,6 @@
 """A deterministic little cluster of Raft cores: a disk that keeps written and synced apart, and a bag of messages.
 
-It is the smallest correct driver (docs/raft.md): each write is one step, everything that waits for it waits.
+It is the smallest correct driver (docs/internals/raft.md): each write is one step, everything that waits for it waits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The blocks of README.md and docs/tour.md that are marked ``<!-- run -->``, to be run as written, in order.
+"""The blocks of README.md and docs/use/tour.md that are marked ``<!-- run -->``, to be run as written, in order.
 
 Only the ports and the directory /tmp/quorumlog are replaced, so that a test disturbs nothing else on the machine.
 """
@@ -18,7 +18,7 @@ from tests.support.free_ports import free_base_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 #: Pages whose blocks run, each on a cluster of its own.
-README, TOUR = "README.md", "docs/tour.md"
+README, TOUR = "README.md", "docs/use/tour.md"
 BLOCK = re.compile(r"^<!-- run(?:: (?P<how>\w+))? -->\n```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
 #: Generous: Spark alone takes a minute where four other test processes share two cores.
 BLOCK_TIMEOUT_S = 240

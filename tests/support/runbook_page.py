@@ -1,4 +1,4 @@
-"""The runbook of docs/operations.md: its blocks of commands, typed against real nodes, and compared with what it shows.
+"""The runbook of docs/operate/operations.md: its commands, run on real nodes, and compared with what the page shows.
 
 A block is fenced as ``console``. Its rules:
 
@@ -31,7 +31,7 @@ from pathlib import Path
 
 from machines import Machines
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "operate" / "operations.md"
 RECORDS = bool(os.environ.get("RECORD_RUNBOOK"))
 PATIENCE_S = 60
 #: Longer than any command of the page takes on a machine that does other things as well.

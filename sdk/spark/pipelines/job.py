@@ -108,7 +108,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--until-now", action="store_true", help="end when all that is there at the start is done")
         self.add_argument(
             "--option", action="append", default=[], type=pair, metavar="NAME=VALUE",
-            help="a further option of the source (docs/spark.md), such as failOnDataLoss=false; repeatable",
+            help="a further option of the source (docs/use/spark.md), such as failOnDataLoss=false; repeatable",
         )  # fmt: skip
 
 

@@ -146,7 +146,7 @@ def test_every_figure_has_a_sentence() -> None:
 
 
 def test_every_figure_is_in_the_documentation() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "operate" / "metrics.md").read_text()
     described = page[page.index("## What clients count") : page.index("### In Prometheus")]
     rows = [line.split(" | ")[0] for line in described.splitlines() if line.startswith("| `")]
     assert set(re.findall("`([^`]+)`", " ".join(rows))) == {name for names in NAMES.values() for name in names}

@@ -1,4 +1,4 @@
-"""What stands in the log: docs/metrics.md has every event with its level, and lines read as it says."""
+"""What stands in the log: docs/operate/metrics.md has every event with its level, and lines read as it says."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quorumlog.server.observability.logging_setup import LEVELS, open_log
 from quorumlog.server.process.start_log import StartLog
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
-PAGE = (ROOT / "docs/metrics.md").read_text()
+PAGE = (ROOT / "docs/operate/metrics.md").read_text()
 #: By which functions the log is written: with the level as an argument, or in the name.
 WRITERS = {"log", "_log", "_say", "_write", "write"}
 

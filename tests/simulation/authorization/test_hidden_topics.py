@@ -176,7 +176,7 @@ BY_ID: dict[str, tuple[Callable[[bytes], ProtoMessage], type[ProtoMessage]]] = {
 #: Where the others that can name a topic are compared, or why they are not.
 ELSEWHERE = {
     "Heartbeat": "test_a_member_hears_nothing_of_a_hidden_topic_that_comes_and_goes",
-    "CreateTopics": "docs/security.md: who may create a topic hears that its name is taken",
+    "CreateTopics": "docs/operate/security.md: who may create a topic hears that its name is taken",
     "CreateAcls": "rules are about names, whether topics have them or not, and take Alter on the Cluster",
     "DeleteAcls": "as CreateAcls",
     "DescribeAcls": "as CreateAcls",

@@ -1,4 +1,4 @@
-"""The files that docs/architecture.md follows a call through are the files that such a call opens."""
+"""The files that docs/internals/architecture.md follows a call through are the files that such a call opens."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def traced() -> Iterator[Traced]:
 
 def listed(section: str) -> list[str]:
     """The files of a walk, in its order."""
-    page = (ROOT / "docs" / "architecture.md").read_text()
+    page = (ROOT / "docs" / "internals" / "architecture.md").read_text()
     (text,) = re.findall(rf"^## {section}.*?\n(.*?)^## ", page, re.M | re.S)
     return re.findall(r"^\d+\. `([\w/]+\.py)`: ", text, re.M)
 
