@@ -225,7 +225,7 @@ class NodeOptions:
     scrub: ScrubOptions = field(default_factory=ScrubOptions)
     authorization: AuthorizationOptions = field(default_factory=AuthorizationOptions)
     session_lifetime_us: int = SESSION_LIFETIME_US
-    heartbeat_interval_us: int = 100_000
+    heartbeat_interval_us: int = RaftOptions().heartbeat_interval_us
     replica_lag_time_max_us: int = 10_000_000
     isr_check_interval_us: int = 250_000
     broker_heartbeat_interval_us: int = 500_000

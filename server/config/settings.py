@@ -10,9 +10,10 @@ import difflib
 import os
 import tomllib
 from collections.abc import Mapping
+from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
@@ -71,6 +72,12 @@ class SettingsError(Exception):
     """Raised when a setting is wrong. The message is one line: the setting, its value, and what is expected."""
 
 
+#: Values of options where no setting says otherwise: the defaults of settings are taken from here.
+_NODE = NodeOptions(node_id=0, address="", controllers={})
+_LIMITS, _BALANCE, _REPAIR, _SCRUB = _NODE.limits, _NODE.balance, _NODE.repair, _NODE.scrub
+_GROUPS, _AUTHORIZATION, _RAFT = _NODE.groups, _NODE.authorization, _NODE.raft
+_TOKENS: dict[str, Any] = {each.name: each.default for each in fields(TokenOptions)}
+
 _A_TIME = "a whole number of milliseconds"
 _A_SIZE = "a whole number of bytes, at least 1024"
 #: Annotations of whole-number fields, as pydantic reports them.
@@ -121,10 +128,14 @@ class Settings(BaseSettings):
     kafka_max_connections_per_ip: Count = Field(
         1_000, description="a whole number from 1 to 1000000: of Kafka's clients from one address at once"
     )
-    rack: str = Field("", max_length=255, description="the node's rack, for placing replicas")
-    witness_only: bool = Field(False, description="true for a small node that takes witnesses, and no replicas")
+    rack: str = Field(_NODE.rack, max_length=255, description="the node's rack, for placing replicas")
+    witness_only: bool = Field(
+        _NODE.witness_only, description="true for a small node that takes witnesses, and no replicas"
+    )
     insecure: bool = Field(False, description="true to listen beyond loopback without TLS and authentication")
-    authorization: bool = Field(False, description="true to refuse clients what no rule allows (quorumlog acls)")
+    authorization: bool = Field(
+        _AUTHORIZATION.enabled, description="true to refuse clients what no rule allows (quorumlog acls)"
+    )
     super_users: Users = Field(
         "",
         validate_default=True,
@@ -134,21 +145,25 @@ class Settings(BaseSettings):
         None, description="a file for JSON lines: who was refused what, and who has changed what"
     )
     connections_max_reauth_ms: Annotated[int, Field(ge=2_000, le=86_400_000)] = Field(
-        900_000, description=f"{_A_TIME}, at least 2000: how long a sign-in is good; clients renew it"
+        _NODE.session_lifetime_us // _MS,
+        description=f"{_A_TIME}, at least 2000: how long a sign-in is good; clients renew it",
     )
     sasl_oauthbearer_jwks_file: Path | None = Field(
         None, description="a file of public keys (JWKS) that only its owner may write: they verify bearer tokens"
     )
     sasl_oauthbearer_expected_issuer: ClaimText | None = Field(None, description="what tokens say as iss, exactly")
     sasl_oauthbearer_expected_audience: ClaimText | None = Field(None, description="what tokens say in aud, exactly")
-    sasl_oauthbearer_sub_claim_name: ClaimText = Field("sub", description="the claim of tokens that names the user")
+    sasl_oauthbearer_sub_claim_name: ClaimText = Field(
+        _TOKENS["name_claim"], description="the claim of tokens that names the user"
+    )
     sasl_oauthbearer_algorithms: Algorithms = Field(
-        "RS256,ES256",
+        ",".join(_TOKENS["algorithms"]),
         validate_default=True,
         description=f"a list of {', '.join(KNOWN_ALGORITHMS)}: how tokens may be signed",
     )
     sasl_oauthbearer_clock_skew_seconds: Annotated[int, Field(ge=0, le=300)] = Field(
-        30, description="a whole number of seconds from 0 to 300: how early by this node's clock a token may be used"
+        _TOKENS["clock_skew_s"],
+        description="a whole number of seconds from 0 to 300: how early by this node's clock a token may be used",
     )
     sasl_oauthbearer_shared_users: Users = Field(
         "",
@@ -156,7 +171,7 @@ class Settings(BaseSettings):
         description="User:NAME,... that a token may name though it is a super user's or a user's with a password",
     )
     acl_image_max_age_ms: Annotated[int, Field(ge=0, le=86_400_000)] = Field(
-        0,
+        _AUTHORIZATION.image_max_age_ms,
         description="0, or a whole number of milliseconds, at least 20 times heartbeat_interval_ms: this node serves"
         " records only by rules that are no older",
     )
@@ -167,85 +182,98 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="debug, info, warning or error")
     log_format: Literal["json", "console"] = Field("console", description="json or console")
 
-    election_timeout_ms: Milliseconds = Field(600, description=f"{_A_TIME}, at least twice heartbeat_interval_ms")
-    heartbeat_interval_ms: Milliseconds = Field(100, description=_A_TIME)
-    replica_lag_time_max_ms: Milliseconds = Field(10_000, description=_A_TIME)
-    broker_heartbeat_interval_ms: Milliseconds = Field(500, description=_A_TIME)
+    election_timeout_ms: Milliseconds = Field(
+        _RAFT.election_timeout_us // _MS, description=f"{_A_TIME}, at least twice heartbeat_interval_ms"
+    )
+    heartbeat_interval_ms: Milliseconds = Field(_NODE.heartbeat_interval_us // _MS, description=_A_TIME)
+    replica_lag_time_max_ms: Milliseconds = Field(_NODE.replica_lag_time_max_us // _MS, description=_A_TIME)
+    broker_heartbeat_interval_ms: Milliseconds = Field(_NODE.broker_heartbeat_interval_us // _MS, description=_A_TIME)
     broker_session_timeout_ms: Milliseconds = Field(
-        3_000, description=f"{_A_TIME}, at least twice broker_heartbeat_interval_ms"
+        _NODE.broker_session_timeout_us // _MS, description=f"{_A_TIME}, at least twice broker_heartbeat_interval_ms"
     )
     auto_leader_rebalance_enable: bool = Field(
-        True, description="true to give leaderships back to the preferred leaders, false to leave them"
+        _BALANCE.enabled, description="true to give leaderships back to the preferred leaders, false to leave them"
     )
     feature_upgrade: Literal["automatic", "manual"] = Field(
         "automatic", description="automatic, or manual to wait for quorumlog features upgrade"
     )
     leader_imbalance_check_interval_seconds: Annotated[int, Field(ge=1, le=86_400)] = Field(
-        30, description="a whole number of seconds from 1 to 86400"
+        _BALANCE.check_interval_us // 1_000_000, description="a whole number of seconds from 1 to 86400"
     )
     producer_id_expiration_ms: Milliseconds = Field(
-        86_400_000, description=f"{_A_TIME}: how long a partition remembers a silent producer without a name"
+        _NODE.producer_id_expiration_us // _MS,
+        description=f"{_A_TIME}: how long a partition remembers a silent producer without a name",
     )
-    storage_stall_ms: Milliseconds = Field(2_000, description=_A_TIME)
-    stop_timeout_ms: Milliseconds = Field(5_000, description=_A_TIME)
+    storage_stall_ms: Milliseconds = Field(_NODE.storage_stall_us // _MS, description=_A_TIME)
+    stop_timeout_ms: Milliseconds = Field(_NODE.stop_timeout_us // _MS, description=_A_TIME)
 
     storage_map_size_bytes: Annotated[int, Field(ge=1 << 24, le=1 << 46)] = Field(
         1 << 40, description="a whole number of bytes, at least 16 MiB: the most that the storage may take"
     )
-    storage_reserve_bytes: SizeBytes = Field(64 << 20, description=_A_SIZE)
-    max_request_bytes: SizeBytes = Field(32 << 20, description=_A_SIZE)
-    max_batch_bytes: SizeBytes = Field(8 << 20, description=_A_SIZE)
-    max_fetch_bytes: SizeBytes = Field(16 << 20, description=_A_SIZE)
-    max_pending_produces: Count = Field(10_000, description="a whole number from 1 to 1000000")
-    max_parked_fetches: Count = Field(10_000, description="a whole number from 1 to 1000000")
+    storage_reserve_bytes: SizeBytes = Field(_LIMITS.storage_reserve_bytes, description=_A_SIZE)
+    max_request_bytes: SizeBytes = Field(_LIMITS.request_bytes, description=_A_SIZE)
+    max_batch_bytes: SizeBytes = Field(_LIMITS.batch_bytes, description=_A_SIZE)
+    max_fetch_bytes: SizeBytes = Field(_LIMITS.fetch_bytes, description=_A_SIZE)
+    max_pending_produces: Count = Field(_LIMITS.pending_produces, description="a whole number from 1 to 1000000")
+    max_parked_fetches: Count = Field(_LIMITS.parked_fetches, description="a whole number from 1 to 1000000")
     max_connections: Count = Field(10_000, description="a whole number from 1 to 1000000: of each listener at once")
     compaction_interval_ms: Milliseconds = Field(
-        15_000, description=f"{_A_TIME}: how often leaders look whether partitions are worth compacting"
+        _NODE.compaction_interval_us // _MS,
+        description=f"{_A_TIME}: how often leaders look whether partitions are worth compacting",
     )
     damaged_storage: Literal["keep", "move-aside"] = Field("keep", description="keep or move-aside")
     scrub_bytes_per_second: ScrubRate = Field(
-        4 << 20, description="a whole number of bytes that the scrub of the storage reads in a second; 0: no scrub"
+        _SCRUB.bytes_per_second,
+        description="a whole number of bytes that the scrub of the storage reads in a second; 0: no scrub",
     )
     scrub_interval_ms: Milliseconds = Field(
-        24 * 3_600_000, description=f"{_A_TIME}: how often the scrub starts a pass over the whole storage"
+        _SCRUB.interval_ms, description=f"{_A_TIME}: how often the scrub starts a pass over the whole storage"
     )
     compaction_bytes_per_second: SizeBytes = Field(
-        32 << 20, description=f"{_A_SIZE}: the most that compaction reads in a second"
+        _LIMITS.compaction_bytes_per_second, description=f"{_A_SIZE}: the most that compaction reads in a second"
     )
     partition_rebalance_interval_ms: Annotated[int, Field(ge=0, le=86_400_000)] = Field(
-        0, description=f"{_A_TIME}: how often partitions are spread evenly by themselves; 0: never"
+        _REPAIR.rebalance_interval_us // _MS,
+        description=f"{_A_TIME}: how often partitions are spread evenly by themselves; 0: never",
     )
     replica_recovery_after_ms: Annotated[int, Field(ge=0, le=1 << 42)] = Field(
-        0, description=f"{_A_TIME}: after that long without a node, its replicas are recreated on others; 0: never"
+        _REPAIR.recovery_after_us // _MS,
+        description=f"{_A_TIME}: after that long without a node, its replicas are recreated on others; 0: never",
     )
     replica_copy_bytes_per_second: CopyRate = Field(
-        0,
+        _LIMITS.copy_bytes_per_second,
         description=f"0 for no limit, or {LEAST_THROTTLE} bytes and more: the most that a node sends of replicas that"
         " are being added elsewhere",
     )
     group_coordinators: Annotated[int, Field(ge=1, le=1_000)] = Field(
-        16, description="a whole number from 1 to 1000: coordinators of consumer groups; holds when they are created"
+        _GROUPS.coordinators,
+        description="a whole number from 1 to 1000: coordinators of consumer groups; holds when they are created",
     )
     group_coordinators_replication_factor: Annotated[int, Field(ge=0, le=7)] = Field(
-        0, description="1, 3, 5 or 7 replicas of each coordinator, or 0: 3 in a cluster of 3 nodes and more, else 1"
+        _GROUPS.coordinators_factor,
+        description="1, 3, 5 or 7 replicas of each coordinator, or 0: 3 in a cluster of 3 nodes and more, else 1",
     )
     offsets_retention_ms: Annotated[int, Field(ge=1_000, le=1 << 42)] = Field(
-        604_800_000, description=f"{_A_TIME}, at least 1000: how long unused committed offsets are kept"
+        _GROUPS.offsets_retention_ms,
+        description=f"{_A_TIME}, at least 1000: how long unused committed offsets are kept",
     )
     group_min_session_timeout_ms: Milliseconds | None = Field(
         None, description=f"{_A_TIME}, at least three times election_timeout_ms (by default that or 2000): least"
     )
     group_max_session_timeout_ms: Milliseconds = Field(
-        1_800_000, description=f"{_A_TIME}, at least group_min_session_timeout_ms: the most that a member may ask for"
+        _GROUPS.limits.max_session_timeout_ms,
+        description=f"{_A_TIME}, at least group_min_session_timeout_ms: the most that a member may ask for",
     )
     group_session_timeout_ms: Milliseconds | None = Field(
         None, description=f"{_A_TIME}, between the two above: of members that ask for no session (by default 45000)"
     )
     group_initial_rebalance_delay_ms: Annotated[int, Field(ge=0, le=60_000)] = Field(
-        500, description=f"{_A_TIME}, at most 60000: how long a classic group's first round waits for further members"
+        _GROUPS.limits.initial_rebalance_delay_ms,
+        description=f"{_A_TIME}, at most 60000: how long a classic group's first round waits for further members",
     )
     metadata_checkpoint_entries: Count = Field(
-        2_000, description="a whole number from 1 to 1000000: entries of metadata after which a snapshot replaces them"
+        _NODE.metadata_checkpoint_entries,
+        description="a whole number from 1 to 1000000: entries of metadata after which a snapshot replaces them",
     )
 
     @field_validator("*", mode="before")
@@ -373,7 +401,7 @@ class Settings(BaseSettings):
                 election_timeout_us=self.election_timeout_ms * _MS,
                 heartbeat_interval_us=self.heartbeat_interval_ms * _MS,
                 # A data replica counts as silent after three missed heartbeats.
-                witness_silence_us=max(RaftOptions().witness_silence_us, 3 * self.heartbeat_interval_ms * _MS),
+                witness_silence_us=max(_RAFT.witness_silence_us, 3 * self.heartbeat_interval_ms * _MS),
             ),
             limits=NodeLimits(
                 request_bytes=self.max_request_bytes,
@@ -495,7 +523,7 @@ class Settings(BaseSettings):
             limits=ConsumerGroupLimits(
                 min_session_timeout_ms=shortest,
                 max_session_timeout_ms=longest,
-                session_timeout_ms=45_000 if session is None else session,
+                session_timeout_ms=_GROUPS.limits.session_timeout_ms if session is None else session,
                 initial_rebalance_delay_ms=self.group_initial_rebalance_delay_ms,
             ),
         )
