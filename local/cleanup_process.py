@@ -3,8 +3,7 @@
 Its standard input is a pipe from the owner; each line names a node process ("pid start-time"). If the pipe ends without
 the word "done", or the owner (first argument) is no longer its parent, then the owner was killed: the nodes are killed,
 and the directory (second argument, if not empty) is removed. Nodes also watch a pipe of their own, but a stopped
-process
-cannot react.
+process cannot react.
 """
 
 import os

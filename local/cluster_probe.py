@@ -27,8 +27,7 @@ class NodeView:
     """The state reported by one node.
 
     ``unfenced`` are the brokers that it sees as alive; ``reason`` is why it is not ready, or another problem, such as a
-    full
-    disk. ``answers``: it responds.
+    full disk. ``answers``: it responds.
     """
 
     ready: bool

@@ -19,8 +19,7 @@ class ReservedPorts:
 
     The kernel does not assign a bound port to a process that requests any port, but lets a process that names it listen
     beside a socket that does not, if both allow reuse of the address (gRPC does). So there is no race between choosing
-    a
-    port and using it, nor while a killed node is down.
+    a port and using it, nor while a killed node is down.
     """
 
     def __init__(self, count: int, host: str = "127.0.0.1") -> None:

@@ -17,10 +17,8 @@ class NodeRecord:
     """One node.
 
     ``pid`` and ``started`` identify its process, None and empty while it does not run. ``peer_address`` is where it
-    serves
-    its peers; empty without TLS, where that is ``address``. ``kafka_address`` is where it serves Kafka's clients; empty
-    if
-    it does not.
+    serves its peers; empty without TLS, where that is ``address``. ``kafka_address`` is where it serves Kafka's
+    clients; empty if it does not.
     """
 
     node_id: int

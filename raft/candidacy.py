@@ -98,10 +98,8 @@ class Candidacy:
         """Sends the current term to a node of an older term.
 
         A node that returned with a higher term ignores its leader's appends, and its leader does not notice. Without
-        this
-        response it would be stuck forever. The same holds for a pre-candidate of an older term, whose log may be the
-        only one
-        that can win (scenario 13: the pre-vote deadlock).
+        this response it would be stuck forever. The same holds for a pre-candidate of an older term, whose log may be
+        the only one that can win (scenario 13: the pre-vote deadlock).
         """
         state = self._state
         if isinstance(message, _FROM_LEADERS):
@@ -270,10 +268,8 @@ class Candidacy:
         """False of a replica that has returned to its Raft group and does not yet know all that it knew before.
 
         It has forgotten what it acknowledged before it was removed. A candidate that has not heard of any change since
-        counts it
-        among the voters. Without this rule, that candidate could win without entries that the former replica helped to
-        commit
-        (scenario 12).
+        counts it among the voters. Without this rule, that candidate could win without entries that the former replica
+        helped to commit (scenario 12).
         """
         return self._state.log.commit_index >= self._votes_from
 
@@ -281,11 +277,10 @@ class Candidacy:
         """Returns the end of the log that a candidate must have to get this replica's vote: usually all of this log.
 
         A replica whose vote does not count, by everything in its log, protects what it knows to be committed. Otherwise
-        a group
-        could wait forever: a leader that was removed may have accepted proposals behind the change that removed it. It
-        will
-        never campaign, and the remaining voters request its vote until they know that the change is committed. Anything
-        committed beyond that is held by a majority of the remaining voters, and this replica is not one of them.
+        a group could wait forever: a leader that was removed may have accepted proposals behind the change that removed
+        it. It will never campaign, and the remaining voters request its vote until they know that the change is
+        committed. Anything committed beyond that is held by a majority of the remaining voters, and this replica is not
+        one of them.
         """
         state = self._state
         log = state.log
@@ -314,8 +309,7 @@ class Candidacy:
         """True if a rival for the same term takes precedence: it has the longer log, or the same and is preferred.
 
         This replica then stops. Otherwise both would win their pre-vote and split the vote, and the group would wait
-        for another
-        election timeout.
+        for another election timeout.
         """
         state = self._state
         voters, last = state.configuration.electors, state.log.last

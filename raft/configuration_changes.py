@@ -57,8 +57,7 @@ class ConfigurationChanges:
         """Proposes the configuration after a joint one, if this leader has applied a joint one.
 
         It does so once, because that configuration is then pending. The next leader waits until its whole tail is
-        applied
-        (scenario 11).
+        applied (scenario 11).
         """
         configuration = self._state.configuration
         if (

@@ -120,10 +120,8 @@ class ElectionTimer:
         """Delays this replica's campaign, because another one is about to campaign.
 
         The other gets time to save its own vote and to request ours. Otherwise, on slow disks, this node's own campaign
-        for the
-        same term would split the vote. It happens once in a wait, and for no longer than the longest short delay: a
-        pre-vote is
-        no sign of a leader, and its sender may never win.
+        for the same term would split the vote. It happens once in a wait, and for no longer than the longest short
+        delay: a pre-vote is no sign of a leader, and its sender may never win.
         """
         if self._gives_way:
             self._gives_way = False

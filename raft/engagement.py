@@ -22,8 +22,7 @@ class Engagement:
     Arguments:
         silence_us: a data replica that was not heard for this time is gone.
         committed: the commit index with which the leader opened its term. A data replica that is known to lack some of
-            it
-            cannot be elected anyway.
+            it cannot be elected anyway.
 
     Attributes:
         engaged: witnesses are sent everything.
@@ -63,8 +62,7 @@ class Engagement:
         """Ends the engagement once every data replica has, within the permitted silence, what the log had at its start.
 
         It does not end with the first sign of life: a data replica that returns may have to copy for hours, and until
-        then the
-        group would commit nothing.
+        then the group would commit nothing.
         """
         replicates = all(follower.state is ProgressState.REPLICATE for follower in followers)
         if not replicates or any(follower.match_index < self._mark_index for follower in followers):

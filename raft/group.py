@@ -57,8 +57,7 @@ class RaftGroup(ReplicaState):
     """One replica of one Raft group, as its driver sees it. Each rule is in the part that gets the input.
 
     It is itself the state that its parts share: the driver reads term, role and members on every step, and they are
-    plain
-    attributes. The driver changes none of them.
+    plain attributes. The driver changes none of them.
 
     Arguments:
         restored: the replica's identity, and its state found on disk.
@@ -201,14 +200,12 @@ class RaftGroup(ReplicaState):
         """True for a leader whose voters have all confirmed its configuration, with no other change in progress.
 
         Each voter durably holds the change that made it a voter, and all before it, and has confirmed that it knows the
-        change
-        to be committed and will know it after a restart.
+        change to be committed and will know it after a restart.
 
         Only then may a replica that was removed be destroyed. A voter that knew less could still be elected with its
         vote, and a
         replica that was recreated there would have forgotten what it must refuse. Also, a voter that knew less could
-        only be
-        elected with its vote: without this leader none ever would be.
+        only be elected with its vote: without this leader none ever would be.
         """
         return self._changes.is_everywhere
 
@@ -366,8 +363,7 @@ class RaftGroup(ReplicaState):
         """Makes an idle group quiescent, in place of a heartbeat.
 
         Its followers are requested to become quiescent, too, again each time until they respond (``is_calling``), and
-        nothing
-        more is sent until something happens here. The driver maintains the leases that replace the heartbeats
+        nothing more is sent until something happens here. The driver maintains the leases that replace the heartbeats
         (docs/internals/raft.md).
 
         Arguments:
@@ -375,9 +371,8 @@ class RaftGroup(ReplicaState):
 
         Returns:
             False, with nothing done, unless this replica leads, everything is committed, applied and held by all
-            reachable
-            members, these are a quorum, nothing was appended since the last heartbeat, and the voters are not being
-            replaced.
+            reachable members, these are a quorum, nothing was appended since the last heartbeat, and the voters are not
+            being replaced.
         """
         asleep = self._quiescence.call_to_sleep(reachable)
         if asleep:
@@ -393,8 +388,7 @@ class RaftGroup(ReplicaState):
 
         Arguments:
             contacts: node -> when it was last heard (µs), of a leader's followers when they last responded. A node that
-                is not
-                named counts as heard just now.
+                is not named counts as heard just now.
         """
         if self.quiescent:
             self._wake_up(now, contacts)
@@ -432,8 +426,7 @@ class RaftGroup(ReplicaState):
         """Appends a change of members; it applies once committed, one at a time.
 
         New voters are learners first, and the caller waits until they have caught up. If the voters change, the group
-        passes
-        through the joint configuration (thesis §4.3), which its leader leaves automatically.
+        passes through the joint configuration (thesis §4.3), which its leader leaves automatically.
 
         Arguments:
             now: the time.

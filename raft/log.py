@@ -159,8 +159,7 @@ class RaftLog:
         """Returns the largest index in ``low..high`` whose term is at most ``term``; ``low - 1`` if none is.
 
         Terms never decrease along a log, so a binary search finds it with few reads. Both sides of a refused append
-        skip whole
-        terms with it (Raft §5.3, the fast backtracking).
+        skip whole terms with it (Raft §5.3, the fast backtracking).
         """
         low, high = max(low, self.anchor.index), min(high, self.last.index)
         floor = low - 1
@@ -202,8 +201,8 @@ class RaftLog:
         """Merges a leader's entries, which follow ``previous_index``, into the log.
 
         Entries that are here already stay, and so do those after them: only an entry that conflicts, and all after it,
-        are
-        replaced. Otherwise a delayed, shorter duplicate would remove entries that were acknowledged since (scenario 8).
+        are replaced. Otherwise a delayed, shorter duplicate would remove entries that were acknowledged since (scenario
+        8).
 
         Returns:
             The last index up to which this log now equals the leader's.
@@ -340,9 +339,8 @@ class RaftLog:
         """Returns the next committed entries, in order; they count as applied from now on.
 
         A quorum holds them; this replica's own disk may be behind, as long as no trace of their application becomes
-        durable
-        before they do. Waiting for it would let a leader with a slow disk acknowledge records that its readers cannot
-        see.
+        durable before they do. Waiting for it would let a leader with a slow disk acknowledge records that its readers
+        cannot see.
         """
         first, last = self.applied_index + 1, self.commit_index
         if first > last:

@@ -144,8 +144,7 @@ class Progress:
         """Handles its refusal of entries after ``rejected``; the logs agree at ``agree_at_most`` or below.
 
         Returns False for an outdated refusal: a delayed one must not move ``next_index``, or a follower that has caught
-        up would
-        be sent everything again.
+        up would be sent everything again.
         """
         if self.state is ProgressState.REPLICATE:
             if rejected <= self.match_index:

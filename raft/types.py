@@ -331,8 +331,7 @@ class HeartbeatResponse(Message):
     """Response to a Heartbeat.
 
     ``round`` is that of the Heartbeat, 0 if it is unsolicited. ``quiescent``: the follower is quiescent; a quiescent
-    leader
-    of a follower that is not wakes up.
+    leader of a follower that is not wakes up.
     """
 
     round: int
@@ -389,10 +388,8 @@ class Ready:
     """Work of one Raft group for its driver.
 
     The driver must, in this order: send ``messages`` (any time), make ``hard_state``, ``truncate_from``, ``entries``
-    and
-    ``snapshot`` durable in ONE transaction, and only after its fsync send ``messages_after_durable`` and call
-    ``on_durable``
-    with ``durable``. ``committed`` is applied in order, immediately.
+    and ``snapshot`` durable in ONE transaction, and only after its fsync send ``messages_after_durable`` and call
+    ``on_durable`` with ``durable``. ``committed`` is applied in order, immediately.
     """
 
     messages: list[Message]
@@ -414,8 +411,7 @@ class DurableToken(NamedTuple):
     """Identifies what a write made durable: the log up to ``last`` in its ``generation``, and the vote in ``term``.
 
     A token of an older generation does not apply to entries rewritten since (scenario 5: ABA). ``number`` counts the
-    group's
-    writes; a token covers all writes up to its own. ``commit`` is that of the newest hard state among them.
+    group's writes; a token covers all writes up to its own. ``commit`` is that of the newest hard state among them.
     """
 
     last: EntryId

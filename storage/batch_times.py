@@ -1,9 +1,8 @@
 """Largest timestamps of batches, for the offset index.
 
 It is the one in the entry's header, except where an older version trusted a Kafka client's value. Leaders now compute
-it
-from the records. Logs, backups and replicas that catch up also bring older batches, whose clients omitted it or set it
-too low: for these, the records decide.
+it from the records. Logs, backups and replicas that catch up also bring older batches, whose clients omitted it or set
+it too low: for these, the records decide.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 Reads while the writer runs: LMDB readers see the last commit before they started and never wait for the writer, but
 pages that an open reader might see cannot be reused. So every read here is a separate transaction that ends before the
 call returns (``reading``); nothing returned refers into the map. The binding keeps a spare reader transaction and
-renews
-it, so a short read costs no reader slot; ``MAX_READERS`` bounds concurrent ones (the node's thread, the storage thread,
-metrics, backup).
+renews it, so a short read costs no reader slot; ``MAX_READERS`` bounds concurrent ones (the node's thread, the storage
+thread, metrics, backup).
 """
 
 from __future__ import annotations

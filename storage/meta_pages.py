@@ -1,8 +1,7 @@
 """The two meta pages of data.mdb, read without mapping the file.
 
 LMDB maps the whole file and trusts it: a file that is shorter than its meta pages state kills the process with SIGBUS
-at
-the first read beyond the end, and a zeroed meta page cannot be opened at all. So both are checked with plain reads
+at the first read beyond the end, and a zeroed meta page cannot be opened at all. So both are checked with plain reads
 before LMDB opens the file. Layout: LMDB 0.9's ``MDB_meta``, 64 bits, in this machine's byte order.
 """
 

@@ -64,8 +64,7 @@ def examine(
         may_set_aside: returns whether the rest is opened if a Raft group's replica is damaged.
         suspects: Raft groups with earlier damage; more of them is checked.
         may_mend: open any log that has a damaged entry that can be repaired; otherwise only that of a replica that may
-            be
-            set aside.
+            be set aside.
 
     Returns:
         None if the file is still empty.
@@ -131,8 +130,7 @@ class _Examination:
         """Returns the groups that a damaged row may belong to.
 
         If a bit of the group's number in its key is flipped, it also belongs to another, which would otherwise continue
-        without
-        it.
+        without it.
         """
         if database in rows.OF_THE_NODE:
             return [None]

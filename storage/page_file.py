@@ -2,9 +2,8 @@
 
 The engine follows page numbers and offsets without checks; on a damaged file that is a SIGSEGV or SIGBUS, and a node
 that crashes so at every start reports nothing. This reader checks each page that it touches, and that its keys belong
-to
-its place in the tree, so damage ends in a ``DamageError`` here, and an offline inspection gets past it. It serves the
-checks before opening and the inspection; the engine serves the node.
+to its place in the tree, so damage ends in a ``DamageError`` here, and an offline inspection gets past it. It serves
+the checks before opening and the inspection; the engine serves the node.
 """
 
 from __future__ import annotations
@@ -115,8 +114,7 @@ class PageFile:
         """Checks that the file has every page that may be read.
 
         LMDB does not write a page that one transaction both takes from the file's end and frees, so an intact file may
-        lack
-        pages at its end, if all of them are free.
+        lack pages at its end, if all of them are free.
 
         Raises:
             DamageError: the file was truncated.
@@ -135,8 +133,7 @@ class PageFile:
         """Checks that the free list names pages that can be free, each once: the engine writes to them.
 
         Pages that are read from then on must not be among them. Also checks that the newest commit freed the root of
-        the one
-        before: a meta page with a wrong transaction number makes an older commit the newest.
+        the one before: a meta page with a wrong transaction number makes an older commit the newest.
 
         Raises:
             DamageError: a check failed.
@@ -323,8 +320,7 @@ class PageCursor:
     Every page that it visits is at the depth that the tree states, and its keys ascend between those that lead to it.
     So
     every walk ends, the visited keys ascend, and a search finds the requested key or the row after it: otherwise a
-    single
-    wrong key could send a search back to where it came from, forever.
+    single wrong key could send a search back to where it came from, forever.
     """
 
     def __init__(self, pages: PageFile, tree: TreeRecord, *, ordered: bool = True, of_records: bool = False) -> None:

@@ -170,8 +170,7 @@ class RaftGroupWriter:
         """Switches to another snapshot's slices.
 
         Their content was checked on arrival; here, none may be missing, or a crash after this would leave a replica
-        without its
-        state.
+        without its state.
         """
         stage, slices = snapshot.data.stage, snapshot.data.slices
         staged = self._reading.count_slices(group, stage)
@@ -238,8 +237,7 @@ class RaftGroupWriter:
         """Writes an entry again, if it is the one that was here.
 
         Its hash must equal that in the entry after it, or that of the log's end. A damaged successor proves nothing: it
-        has to
-        be repaired first.
+        has to be repaired first.
         """
         self._flush()
         if not log.anchor.index < entry.index <= log.last.index:

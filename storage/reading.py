@@ -496,8 +496,7 @@ class LogReading:
         """Moves to the first row whose key is at or after ``key``.
 
         Every search uses this method: the engine trusts the order of its pages, and if a bit of a key or of its
-        position is
-        flipped, it ends before ``key``.
+        position is flipped, it ends before ``key``.
         """
         found = cursor.set_range(key)
         if found and cursor.key() < key:

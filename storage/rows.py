@@ -1,9 +1,8 @@
 """Databases, their keys and their small rows; snapshots cut into slices.
 
 Keys of a group's rows start with the group, big-endian, so that a group is one range in every database. A small row is
-a
-format version, a CRC32C and a body. The checksum also covers the database's name and the key: LMDB has no checksums of
-its own, and a flipped bit in a key would otherwise make an intact row the value of another key.
+a format version, a CRC32C and a body. The checksum also covers the database's name and the key: LMDB has no checksums
+of its own, and a flipped bit in a key would otherwise make an intact row the value of another key.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ Compaction moves a group's anchor, destruction removes its configuration, and su
 their slices behind; each is one small write. What it leaves can be millions of rows, and deleting them at once would
 block the writer for seconds and dirty pages without bound. The rows themselves show that they are garbage (an index at
 or below the anchor, a group that does not exist, a stage that no snapshot names), so a crash between two slices needs
-no
-bookkeeping: opening finds the rest again.
+no bookkeeping: opening finds the rest again.
 """
 
 from __future__ import annotations

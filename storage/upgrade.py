@@ -1,8 +1,7 @@
 """Repairs the offset index of a data directory written by an older version, once, before its node serves.
 
 Older versions trusted the largest timestamps in the batches of Kafka's clients. The rows of the index are rewritten
-with
-those of the records. Rows of unreadable entries are kept. A file in the directory marks the repair as done; older
+with those of the records. Rows of unreadable entries are kept. A file in the directory marks the repair as done; older
 versions ignore it, so a downgrade remains possible.
 """
 

@@ -30,8 +30,7 @@ def read_columns(entry: bytes, header: BatchHeader) -> pa.RecordBatch:
     """Returns the columns of a batch whose envelope and checksum have been checked.
 
     Nodes do not validate the content that they append, so anything that a foreign producer wrote may arrive here, and
-    is
-    fully validated.
+    is fully validated.
 
     Arguments:
         header: of the entry.
@@ -73,10 +72,8 @@ def read_kafka_runs(entries: Sequence[KafkaEntry]) -> Iterator[tuple[pa.RecordBa
     """Reads the columns of several entries with Kafka batches, as ``read_columns`` does.
 
     Small batches are decoded together, for a third of the cost: each item has the columns and the number of entries
-    whose
-    records they hold. The amount decoded ahead is bounded. For an entry whose payload does not match its header, the
-    item is
-    the error, and reading continues after it.
+    whose records they hold. The amount decoded ahead is bounded. For an entry whose payload does not match its header,
+    the item is the error, and reading continues after it.
     """
     waiting: list[tuple[Inflated, BatchHeader]] = []
     size = rows = 0

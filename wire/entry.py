@@ -185,8 +185,7 @@ def entry_hash(entry: bytes) -> int:
     """Returns the 64-bit hash by which the next entry refers to this one.
 
     It covers the envelope, and through the checksum and ``previous_hash`` in it the body and all entries before it. A
-    trace
-    has the hash of the entry that it stands for, so the hashes of logs with and without traces are the same.
+    trace has the hash of the entry that it stands for, so the hashes of logs with and without traces are the same.
     """
     if entry[_KIND_AT] == EnvelopeKind.TRACE:
         return int.from_bytes(entry[ENVELOPE_BYTES:TRACE_BYTES], "little")

@@ -59,8 +59,7 @@ def write_payload(columns: pa.RecordBatch, codec: Codec) -> bytes:
     """Returns the record-batch message of columns.
 
     Arrow compresses buffers only as part of a stream, so the message is cut out of one. Columns that would be too large
-    to
-    be decompressed (:mod:`quorumlog.wire.decoded_size`) stay uncompressed.
+    to be decompressed (:mod:`quorumlog.wire.decoded_size`) stay uncompressed.
     """
     if codec is Codec.NONE or columns.nbytes > MOST_DECODED_BYTES - _ROOM_BYTES:
         return columns.serialize().to_pybytes()
@@ -76,8 +75,7 @@ def read_payload(entry: bytes, header: BatchHeader) -> pa.RecordBatch:
     """Returns the columns of a batch whose envelope and checksum have been checked.
 
     Servers do not validate the content that they append, so anything that a foreign producer wrote may arrive here: it
-    is
-    fully validated before any column is used.
+    is fully validated before any column is used.
 
     Arguments:
         header: of the entry.

@@ -44,8 +44,7 @@ def unambiguous(password: str) -> bytes:
     """Returns the bytes that every client hashes for a password, which SASLprep must not change.
 
     Kafka's Java clients, librdkafka, kafka-python and aiokafka hash a password as it is typed; Go's clients and
-    quorumlog's
-    normalize it before.
+    quorumlog's normalize it before.
 
     Raises:
         PasswordError: it cannot be a password, or clients would hash different bytes.

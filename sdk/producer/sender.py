@@ -135,11 +135,18 @@ class Sender:
     # --- the pump ------------------------------------------------------------------------------------------------
 
     def _pump(self) -> None:
+        """Sends everything that may be sent now, and sets the timer for what may be sent later.
+
+        Requests are planned in rounds before any is sent. The n-th batch of each partition goes into the n-th round, so
+        a request has at most one batch of a partition, and the requests to a node keep the order of its batches.
+        """
         self._wanted_at = None
         now = self._clock()
         if now >= self._next_watch_s:
             self._watch(now)
         rounds: list[dict[NodeConnection, list[ProducerBatch]]] = []
+        # Resends first: a new batch of the same partition has a later sequence number, and the leader would reject it
+        # as out of order if it came first.
         self._resend_due(now, rounds)
         self._drain(rounds)
         for by_node in rounds:
@@ -149,6 +156,7 @@ class Sender:
         self._arm_timer()
 
     def _resend_due(self, now: float, rounds: list[dict[NodeConnection, list[ProducerBatch]]]) -> None:
+        """Plans the batches whose retry is due."""
         for pipeline in list(self._troubled):
             if pipeline.gap and pipeline.needs_identity:
                 self._want_fresh_identity()
@@ -165,13 +173,17 @@ class Sender:
                 self._retry_later(pipeline, now)
                 continue
             node, certain = target
+            # A node that may not lead gets the oldest batch only: if it does not lead, one refusal says so.
             for round_number, batch in enumerate(pipeline.due(now, only_oldest=not certain)):
                 self._assign(batch, node, rounds, round_number)
 
     def _drain(self, rounds: list[dict[NodeConnection, list[ProducerBatch]]]) -> None:
         """Takes ready batches until no partition has one that it may send."""
+        # After the resends' rounds: a partition that resends does not drain, but its node serves others too.
         first = len(rounds)
         for depth in range(self._config.max_in_flight):
+            # A node without a request in flight gets a batch at once, however small: waiting for more records would
+            # only add latency. A busy node's batches fill up in the meantime.
             busy = {attempt.node for attempt in self._attempts}.union(*rounds)
             drained, deadline = self._accumulator.drain(self._can_send, partial(self._is_idle, busy))
             if deadline is not None:

@@ -38,8 +38,7 @@ def read_pair(files: PairFiles, wall_s: Callable[[], float] = time.time) -> Pair
 
     Raises:
         CertificateError: one cannot be read, users other than its owner may read the key, the key does not belong to
-            the
-            certificate, or the certificate is not valid now.
+            the certificate, or the certificate is not valid now.
     """
     certificate, key = _read(files.certificate), _read(files.key)
     mode = files.key.stat().st_mode

@@ -307,6 +307,7 @@ class ShardLeader:
         due = self.decision_due
         if due is None or due > self._clock.awake_us:
             return False
+        # All of them change one draft, and later calls see what earlier ones have changed. The log gets one command.
         draft = self._draft()
         calls = self._decide_calls(draft)
         reviews = self._decide_reviews(draft)
@@ -326,12 +327,16 @@ class ShardLeader:
         if command is not None:
             index = self.coordinator.propose(self._clock.now, command)
             if index is None:
+                # Raft accepts nothing now (a leadership transfer, a full log): the queues are as they were before, in
+                # the same order. The draft is dropped, so nothing that was decided has happened.
                 self._calls.extendleft(call for call, _ in reversed(calls))
                 self._heartbeats.extendleft(reversed(batch))
                 self._reviews.update(dict.fromkeys(reviews))
                 self._begin_classic()
                 self._retry_at = self._clock.awake_us + RETRY_US
                 return False
+            # Answers about changed groups wait until the command is applied: another leader may take over before it is
+            # committed, and its groups would contradict the answer.
             self._decision = _Decision(index, [each for each in decided if draft.changed(each[0].group_id)])
         for waiter, answer in decided:
             if index is None or not draft.changed(waiter.group_id):

@@ -211,9 +211,15 @@ class RaftHost:
     # -- rounds -----------------------------------------------------------------------------------------------
 
     def run_round(self) -> list[int]:
-        """Steps every active group until none has anything to do; returns the groups that were active, sorted."""
+        """Steps every active group until none has anything to do; returns the groups that were active, sorted.
+
+        Nothing is written here: what the groups want durable is gathered, and one transaction with one fsync serves all
+        of them.
+        """
         touched: set[int] = set()
         while self._active:
+            # Sorted, so that a simulated run with the same seed takes the same course. Applying entries of one group
+            # may activate others, such as those of a new topic, hence the outer loop.
             groups = sorted(self._active)
             self._active.clear()
             for group in groups:
@@ -234,6 +240,8 @@ class RaftHost:
         return sorted(touched)
 
     def _carry_out(self, group: int, replica: HostedReplica, ready: Ready) -> None:
+        # The order matters. Messages that need no fsync (a leader's appends, Raft thesis, section 10.2.1) leave first,
+        # so that followers write while this node does. Answers that promise durability leave after the transaction.
         if group in self._unborn:
             # The replica assumes that its initial term is durable; a crash could still lose it.
             self._gathering.messages.extend((group, message) for message in ready.messages)
@@ -251,6 +259,8 @@ class RaftHost:
             self._gathering.messages.append((group, message))
         if ready.committed:
             replica.machine.apply(ready.committed)
+            # This node's own write of them may still be under way: a quorum holds them. What their application changes
+            # becomes durable in the same transaction, or in a later one.
             if is_changed_by(ready.committed):
                 # In one transaction with the table's rows, which record the applied index: a restart applies nothing
                 # twice.

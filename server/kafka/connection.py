@@ -46,8 +46,7 @@ class KafkaConnectionLimits:
     Arguments:
         request_bytes: size of a request without its four-byte length prefix.
         unanswered_requests: requests accepted before one is answered, and ApiVersions requests answered before the
-            responses
-            are handed out.
+            responses are handed out.
         unsent_bytes: unsent response bytes above which no more requests are accepted.
         silence_us: time without a complete request from a client that waits for no response.
         strangers_bytes: size of a request of an unauthenticated client, where authentication is required.

@@ -164,8 +164,7 @@ class Driver:
         A node that starts on another cluster's data must report it and stop, rather than wait forever for nodes that
         refuse it.
         A single misconfigured neighbour must not stop a healthy node: so it takes a majority of the controllers, and
-        only
-        until this node has been ready in its cluster once.
+        only until this node has been ready in its cluster once.
         """
         own = self._node.identity.cluster_id
         if not self._may_be_foreign or address not in self._others or not own or not cluster_id:

@@ -68,8 +68,7 @@ async def refuse_scrape(requests: ClientRequests, client: RequestContext) -> str
     """Returns why a client may not read the metrics, in one line; empty if it may.
 
     A client that may describe the node may read its metrics. The node decides by its ACLs and revocations, as for any
-    other
-    request, and writes the decision to the audit log.
+    other request, and writes the decision to the audit log.
     """
     try:
         reply = await requests.ask(admin_pb2.DescribeNodeRequest(), 0, ANSWER_TIMEOUT_S, client)

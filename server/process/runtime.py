@@ -55,8 +55,7 @@ def run(settings: Settings, life_line: int | None = None) -> int:
 
     Arguments:
         life_line: a file descriptor to read; the node stops when it is closed. The parent process holds the other end,
-            which
-            the operating system closes if the parent dies.
+            which the operating system closes if the parent dies.
 
     Returns:
         The exit status: 0 after a requested stop; otherwise 1, after one line on stderr with the reason.

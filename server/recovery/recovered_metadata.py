@@ -1,9 +1,8 @@
 """Metadata of the recovered cluster, derived from the most complete metadata that survived.
 
 In it, lost nodes are nodes whose disks were given up and whose places are vacant, and each partition is to get its
-other
-replicas back. So everything after that is ordinary work of the controller (`controller/disk_replacement.py`): survivors
-get their replicas immediately, others once they restart with an empty disk.
+other replicas back. So everything after that is ordinary work of the controller (`controller/disk_replacement.py`):
+survivors get their replicas immediately, others once they restart with an empty disk.
 """
 
 from __future__ import annotations

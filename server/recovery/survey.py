@@ -62,8 +62,7 @@ class SurveyedGroup:
         problem: what is damaged, in one line.
         damaged_entries: number of unreadable entries, of a log that can be opened.
         has_say: False of a replica that was recreated, and has not confirmed yet that everything is committed that it
-            helped
-            to commit before: its absence of entries proves nothing about others.
+            helped to commit before: its absence of entries proves nothing about others.
     """
 
     group: int

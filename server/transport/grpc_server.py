@@ -91,8 +91,7 @@ class GrpcServer:
         """Refuses new calls, waits ``grace_s`` seconds for calls in progress, cancels them, and waits for their tasks.
 
         gRPC does not wait for the tasks in which it serves calls. If the event loop stopped before them, each would log
-        an
-        error.
+        an error.
         """
         await self.end_calls(grace_s)
         await wait_for_calls()

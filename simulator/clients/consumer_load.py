@@ -188,8 +188,8 @@ class ConsumerLoad:
 
         Arguments:
             topic_id: id of the topic from which the SDK has fetched it. It decides if two topics of the name have the
-                same value
-                at the same position: records that the former one did not acknowledge are sent to the next one, too.
+                same value at the same position: records that the former one did not acknowledge are sent to the next
+                one, too.
         """
         assert record.value is not None and topic_id is not None
         self.read += 1

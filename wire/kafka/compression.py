@@ -94,8 +94,7 @@ def _snappy_blocks(records: memoryview) -> Iterator[bytes]:
     """Yields decompressed blocks. Snappy has no stream format of its own.
 
     Some clients send one block; Java's and others use the framing of snappy-java: a header, and blocks preceded by
-    their
-    lengths.
+    their lengths.
     """
     if records[: len(_XERIAL)] != _XERIAL:
         yield _snappy_block(records)

@@ -61,8 +61,7 @@ def entry_of_produced(batch: Bytes) -> bytes:
     """Returns the unsealed entry of a producer's batch.
 
     Its largest timestamp is that of its records, also in the Kafka batch in it: if the client stated another, header
-    and
-    checksum are rewritten, as Kafka's brokers do.
+    and checksum are rewritten, as Kafka's brokers do.
 
     Arguments:
         batch: one whole record batch, as the client sent it.

@@ -1,8 +1,7 @@
 """Decodes the records of Kafka batches to columns, and encodes columns as such records.
 
 A record consists of its length, attributes (u8, 0), the distances of its timestamp and offset to the batch's, key,
-value
-and headers. Lengths and distances are signed varints, "zigzag" as in Protocol Buffers; -1 is the length of null.
+value and headers. Lengths and distances are signed varints, "zigzag" as in Protocol Buffers; -1 is the length of null.
 
 Decoding costs Python time for each record, less where ``kernels`` can do it; so it is done by consumers. Encoding
 is done by Arrow throughout. Leaders check what Kafka's clients send (``produced``), but logs also have batches
@@ -62,8 +61,7 @@ def read_kafka_columns(batch: Bytes, header: KafkaBatchHeader) -> pa.RecordBatch
     """Returns the records of a batch whose checksum has been checked.
 
     They have ``LOG_SCHEMA``, or ``COMPACTED_SCHEMA`` if offsets between them are missing. Timestamps are as a reader
-    sees
-    them, also of batches with append time. A header's key that is not UTF-8 has U+FFFD in it, as in Kafka's own
+    sees them, also of batches with append time. A header's key that is not UTF-8 has U+FFFD in it, as in Kafka's own
     consumer.
 
     Raises:
@@ -163,8 +161,7 @@ def read_keys_and_times(data: bytes, header: KafkaBatchHeader) -> tuple[int, boo
     """Returns the largest timestamp (ms) of a producer's records, and whether some have no key.
 
     All of them are checked as when they are read, but without columns, which cost more than a few records. Headers'
-    keys
-    must be UTF-8 here, because some clients cannot read others.
+    keys must be UTF-8 here, because some clients cannot read others.
 
     Raises:
         KafkaBatchError: the records do not match the header.

@@ -4,8 +4,7 @@ DescribeQuorum reports the voters of the metadata quorum and how far each has re
 DescribeLogDirs reports the disk use of replicas in a node's only data directory.
 
 To Kafka's clients, the metadata log is the only partition of an internal topic that no listing includes. Its entries
-are
-numbered from 1, so the index of the last entry equals the log end offset.
+are numbered from 1, so the index of the last entry equals the log end offset.
 """
 
 from __future__ import annotations

@@ -122,8 +122,7 @@ class FetchSessionSpace:
     Arguments:
         limit: number of partitions.
         first: number of the first session. It should differ on each start of a node, so that a consumer that reconnects
-            is
-            not mistaken for another.
+            is not mistaken for another.
     """
 
     def __init__(self, limit: int = MOST_KEPT_PARTITIONS, first: int = 1) -> None:

@@ -2,8 +2,7 @@
 
 A handler is a generator. It yields questions to the node and is sent the replies in that order, or it yields long work
 and is sent the result. Its return value is the response. The first step runs when the request arrives, so requests
-reach
-the node in the order in which clients sent them.
+reach the node in the order in which clients sent them.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Everything that a peer sends is checked here, so that nothing damaged or contradictory reaches the Raft core: each
 entry's checksum, its group and position, and the hash of the entry before it. Copies per entry: one into the frame;
-when
-received, one out of the message and one for the checksum.
+when received, one out of the message and one for the checksum.
 """
 
 from __future__ import annotations
@@ -130,8 +129,7 @@ def _append_request_field(group: int, message: AppendRequest) -> list[bytes]:
     """Encodes field ``messages`` of a frame with one AppendRequest, in pieces.
 
     Protobuf would copy every entry into its message and again into the frame; this leaves one copy, made when the
-    frame's
-    pieces are joined. A test verifies that protobuf reads the same as what it would have written.
+    frame's pieces are joined. A test verifies that protobuf reads the same as what it would have written.
     """
     head = peer_pb2.AppendRequest(
         prev_index=message.prev_index, prev_term=message.prev_term, commit=message.commit

@@ -1,8 +1,7 @@
 """Links to every peer: kept up, and reported when they break, so that the node detects a crashed process immediately.
 
 A link consists of six streams: control, data and snapshots, each opened once by this node and once by the peer. When
-any
-of them breaks, all six are closed and the node gets one PeerDisconnected: what was in flight in either direction is
+any of them breaks, all six are closed and the node gets one PeerDisconnected: what was in flight in either direction is
 lost, and both sides restart numbering. Otherwise a peer that numbers its data frames from 1 again would receive the
 acknowledgements of its previous process. Streams carry the number of the attempt that opened them, so that two nodes
 which close a link at the same moment do not take each other's new streams for the old ones.
