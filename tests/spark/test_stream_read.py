@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -121,6 +121,26 @@ def test_available_now_reads_what_is_there_goes_on_at_the_checkpoint_and_keeps_t
         assert sorted(query.places) == sorted(written.places["steps"]), "nothing new, nothing read"
     committed = written.admin.list_group_offsets("lag of steps")
     assert {tp.partition: each.offset for tp, each in committed.items()} == {0: 65, 1: 25}
+
+
+@pytest.mark.parametrize(
+    ("trigger", "words"),
+    [
+        ({"continuous": "1 second"}, "does not support continuous processing"),
+        ({"realTime": "5 minutes"}, "INPUT_STREAM_NOT_SUPPORTED"),
+    ],
+    ids=["continuous", "real-time"],
+)
+def test_only_micro_batches_are_read(
+    spark: SparkSession, written: Written, tmp_path: Path, trigger: dict[str, str], words: str
+) -> None:
+    """Spark has no other interface for sources in Python."""
+    topic = written.create(f"triggers-{next(_numbers)}")
+    reader = spark.readStream.format("quorumlog").option("subscribe", topic)
+    rows = reader.option("quorumlog.bootstrap.servers", written.cluster.bootstrap_servers).load()
+    writer = rows.writeStream.format("console").outputMode("update").option("checkpointLocation", str(tmp_path))
+    with pytest.raises(PySparkException, match=words):
+        writer.trigger(**trigger).start().awaitTermination(60)
 
 
 def test_columns_times_and_tasks_are_as_asked_for(stream: Stream, written: Written) -> None:
