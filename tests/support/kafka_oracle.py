@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import uuid
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -37,20 +38,22 @@ _MOST_ELEMENTS = 3
 _TEXTS = ("", "orders", "größe", "x" * 127, "y" * 128, "z" * 300)
 
 
-_ADDED: dict[str, Any] = {
-    name: type(ApiMessage)(name, (ApiMessage,), {}, load_json=_SCHEMAS)
-    for name in (
-        "ConsumerGroupHeartbeatRequest",
-        "ConsumerGroupHeartbeatResponse",
-        "ConsumerGroupDescribeRequest",
-        "ConsumerGroupDescribeResponse",
-    )
-}
-
-
+@cache
 def their_class(name: str) -> Any:
-    """kafka-python's class for a message, by Kafka's name of it."""
-    return _ADDED.get(name) or next(getattr(module, name) for module in _MODULES if hasattr(module, name))
+    """Returns kafka-python's class for a message, by Kafka's name of it.
+
+    Where kafka-python has none, the class is made from ``proto/kafka``.
+    """
+    for module in _MODULES:
+        if hasattr(module, name):
+            return getattr(module, name)
+    return type(ApiMessage)(name, (ApiMessage,), {}, load_json=_SCHEMAS)
+
+
+def their_message(name: str, version: int, content: dict[str, Any]) -> Any:
+    """Returns a message with some of its fields; the others have Kafka's defaults."""
+    kind = their_class(name)
+    return kind[version](**_made(kind._struct, version, content))
 
 
 def random_content(name: str, version: int, random: Random) -> dict[str, Any]:
@@ -60,9 +63,7 @@ def random_content(name: str, version: int, random: Random) -> dict[str, Any]:
 
 def their_bytes(name: str, version: int, content: dict[str, Any]) -> bytes:
     """The message as kafka-python writes it, without a header."""
-    kind = their_class(name)
-    made = kind[version](**_made(kind._struct, version, content))
-    return bytes(made.encode(version=version))
+    return bytes(their_message(name, version, content).encode(version=version))
 
 
 def _made(structure: Any, version: int, content: dict[str, Any]) -> dict[str, Any]:
