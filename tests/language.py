@@ -13,14 +13,13 @@ import argparse
 import ast
 import io
 import re
-import subprocess
 import tokenize
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from house import BESIDE_THE_FLOORS, FLOORS, ROOT, Module
 
 #: A phrase, as a regular expression that is found regardless of case -> what to write instead.
 WORDS = {
@@ -93,10 +92,6 @@ def phrases(path: str, line: int, text: str) -> Iterator[Hit]:
                 yield Hit(path, number, found[0], advice, each)
 
 
-def is_generated(text: str) -> bool:
-    return bool(re.search(r"[Gg]enerated by|DO NOT EDIT|^Written by tools/", text[:500], re.M))
-
-
 def of_python(path: str, text: str) -> Iterator[Hit]:
     """What a Python file's docstrings, comments and messages have."""
     tree = ast.parse(text)
@@ -120,17 +115,22 @@ def of_markdown(path: str, text: str) -> Iterator[Hit]:
     yield from phrases(path, 1, prose)
 
 
+def texts(root: Path = ROOT) -> Iterator[tuple[str, str]]:
+    """The path and text of every file that people write: Python in all folders, and the documents."""
+    for folder in (*FLOORS, *BESIDE_THE_FLOORS):
+        for file in sorted((root / folder).rglob("*.py")):
+            module = Module(str(file.relative_to(root)), "", file.read_text())
+            if not module.is_generated:
+                yield module.path, module.text
+    for file in sorted([*root.glob("*.md"), *(root / "docs").rglob("*.md")]):
+        yield str(file.relative_to(root)), file.read_text()
+
+
 def hits(root: Path = ROOT) -> Iterator[Hit]:
-    """All places of a checkout, without the files that are generated."""
-    names = subprocess.run(["git", "ls-files", "*.py", "*.md"], cwd=root, capture_output=True, text=True, check=True)
-    for path in names.stdout.split("\n"):
-        file = root / path
-        if not path or not file.is_file() or "_pb2" in path:
-            continue
-        text = file.read_text()
-        if is_generated(text) or path in ("tests/language.py", "CHANGELOG.md"):
-            continue
-        yield from of_python(path, text) if path.endswith(".py") else of_markdown(path, text)
+    """All places of a checkout."""
+    for path, text in texts(root):
+        if path not in ("tests/language.py", "CHANGELOG.md"):
+            yield from of_python(path, text) if path.endswith(".py") else of_markdown(path, text)
 
 
 def counts(found: Iterable[Hit]) -> tuple[Counter[str], Counter[str]]:
