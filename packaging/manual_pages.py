@@ -1,6 +1,6 @@
 """Manual pages of the command line, one for each command, made of what the commands say of themselves.
 
-python packaging/manual_pages.py build/man 0.1.0    # then: man build/man/quorumlog-topics-create.1
+python packaging/manual_pages.py build/man 0.2.0    # then: man build/man/quorumlog-topics-create.1
 """
 
 from __future__ import annotations

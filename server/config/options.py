@@ -204,6 +204,7 @@ class NodeOptions:
         rack: for placement; empty when unknown.
         witness_only: it accepts witnesses of partitions, and no replicas.
         session_lifetime_us: lifetime of an authenticated session that is not renewed.
+        version: the version of the package, for reports; the default is for nodes without settings.
         data_dir: the path of its storage, for reports.
     """
 
@@ -214,7 +215,7 @@ class NodeOptions:
     peer_listener: Listener = Listener.PLAINTEXT
     rack: str = ""
     witness_only: bool = False
-    version: str = "0.1.0"
+    version: str = "0.0.0"
     data_dir: str = ""
     raft: RaftOptions = field(default_factory=RaftOptions)
     limits: NodeLimits = field(default_factory=NodeLimits)
