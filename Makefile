@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup compile package wheels sbom docs workflows demo console test test-fast test-kafka-clients test-logic test-processes test-alone test-compiled check proto format bench bench-peers chaos simulate mutants clean
+.PHONY: help setup compile package wheels sbom changelog docs workflows demo console test test-fast test-kafka-clients test-logic test-processes test-alone test-compiled check proto format bench bench-peers chaos simulate mutants clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -60,6 +60,11 @@ sbom: package  ## the software bill of materials of the wheel, in dist/
 WHEELS := build/wheels/venv
 wheels: $(WHEELS)/.installed  ## compiled wheels for this platform, in dist/compiled; on Linux with Docker or Podman
 	@$(WHEELS)/bin/cibuildwheel --archs native --output-dir dist/compiled
+
+CHANGES := build/changelog/venv
+VERSION = $(shell $(BIN)/python -c 'import tomllib; print(tomllib.load(open("pyproject.toml", "rb"))["project"]["version"])')
+changelog: $(STAMP) $(CHANGES)/.installed  ## collect changes/ into the section of the version in CHANGELOG.md
+	@$(CHANGES)/bin/towncrier build --yes --version $(VERSION)
 
 # actionlint is a Go module. tests/packaging finds it beside the other tools.
 ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12

@@ -1,6 +1,6 @@
 """Prints the section of the changelog for the version that a tag names.
 
-python packaging/release_notes.py v0.1.0
+python packaging/release_notes.py v0.2.0
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def release_notes(tag: str) -> str:
         re.M | re.S,
     )
     if section is None:
-        raise ReleaseError(f"CHANGELOG.md has no section '## {version} - YYYY-MM-DD': rename 'Unreleased'")
+        raise ReleaseError(f"CHANGELOG.md has no section '## {version} - YYYY-MM-DD': run make changelog")
     return section[1].strip()
 
 

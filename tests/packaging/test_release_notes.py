@@ -43,4 +43,4 @@ def test_missing_sections_fail(tmp_path: Path, heading: str) -> None:
     (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n{heading}\n\n- New.\n")
     done = run(tmp_path, "v1.2.3")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "release: CHANGELOG.md has no section '## 1.2.3 - YYYY-MM-DD': rename 'Unreleased'\n"
+    assert done.stderr == "release: CHANGELOG.md has no section '## 1.2.3 - YYYY-MM-DD': run make changelog\n"
