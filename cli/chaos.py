@@ -35,17 +35,21 @@ def run(
             min=0,
             max=86_400,
             metavar="SECONDS",
-            help="Start no round after this time; duration of steady.",
+            help="Start no round after this time; for steady, the duration of the run.",
         ),
     ] = None,
     load: Annotated[
         float | None,
         typer.Option(
-            "--load", min=0.01, max=10, metavar="SHARE", help="Share of the peak rate, measured without faults; 0.8."
+            "--load",
+            min=0.01,
+            max=10,
+            metavar="SHARE",
+            help="Load as a share of the peak rate without faults; by default 0.8.",
         ),
     ] = None,
     records: Annotated[
-        int | None, typer.Option("--records", min=1, help="Records that exactly-once sends in total; 60000.")
+        int | None, typer.Option("--records", min=1, help="Records that exactly-once sends in total; by default 60000.")
     ] = None,
     report: Annotated[
         Path | None,
@@ -103,7 +107,7 @@ def list_scenarios(output: Output = OutputFormat.TABLE) -> None:
 def fuzz_nodes(
     *,
     requests: Annotated[
-        int, typer.Option("--requests", min=1, help="Number of requests, of all clients together.")
+        int, typer.Option("--requests", min=1, help="Total number of requests of all clients.")
     ] = 20_000,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Seed of the requests; by default random and printed.")
@@ -114,7 +118,13 @@ def fuzz_nodes(
     ] = HostileCaller.ANYBODY,
     duration: Annotated[
         float | None,
-        typer.Option("--duration", min=1, max=86_400, metavar="SECONDS", help="Send nothing after this time."),
+        typer.Option(
+            "--duration",
+            min=1,
+            max=86_400,
+            metavar="SECONDS",
+            help="Stop sending after this time; by default no limit.",
+        ),
     ] = None,
     workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="Number of client processes.")] = 2,
     report: Annotated[

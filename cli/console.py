@@ -65,7 +65,7 @@ def console(
         bool,
         typer.Option(
             "--allow-changes",
-            help="Allow changes to topics, settings, groups, ACLs and users, as far as you may, and producing.",
+            help="Allow sending records, and changes to topics, settings, groups, ACLs and users, as permitted.",
         ),
     ] = False,
     hide_values: Annotated[

@@ -29,7 +29,7 @@ def delete_records(
     topic: Annotated[str | None, typer.Argument(help="Name of the topic; omit with --offset-json-file.")] = None,
     *,
     partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", help="Number of a partition; repeatable; all without one.")
+        list[int] | None, typer.Option("--partition", "-p", help="Number of a partition; repeatable; by default all.")
     ] = None,
     before: Annotated[
         int | None, typer.Option("--before", metavar="OFFSET", help="First offset to keep; -1 deletes all records.")

@@ -58,7 +58,7 @@ _Row = dict[str, object]
 
 def describe(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[GROUP]…", help="Names of groups; all without one.")
+        list[str] | None, typer.Argument(metavar="[GROUP]…", help="Names of groups; by default all.")
     ] = None,
     *,
     offsets: Annotated[

@@ -132,7 +132,7 @@ def upgrade_features(
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Raises the feature level to what all nodes support. Going back to the former version is impossible afterwards."""
+    """Raises the feature level to the highest that all nodes support. You cannot downgrade the nodes afterwards."""
     with connect(bootstrap_servers) as admin:
         level = admin.upgrade_features(validate_only=dry_run)
     if output is OutputFormat.JSON:

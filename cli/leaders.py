@@ -25,7 +25,7 @@ def leaders() -> None:
 @app.command("balance", epilog="Example: quorumlog leaders balance --dry-run")
 def balance(
     *,
-    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Name of a topic; all topics without one.")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Name of a topic; by default all topics.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")] = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,

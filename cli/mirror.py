@@ -33,7 +33,7 @@ def mirror(
     ],
     *,
     topics: Annotated[
-        list[str] | None, typer.Option("--topic", metavar="NAME", help="Topic to copy; repeatable; all without one.")
+        list[str] | None, typer.Option("--topic", metavar="NAME", help="Topic to copy; repeatable; by default all.")
     ] = None,
     name: Annotated[str, typer.Option("--name", help="Name under which progress is stored.")] = "kafka",
     follow: Annotated[

@@ -61,8 +61,8 @@ def nodes() -> None:
 def list_nodes(
     *, bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, output: Output = OutputFormat.TABLE
 ) -> None:
-    """Lists all nodes: address, state, replicas, leaders, votes on the metadata, and when all of their storage was last
-    scrubbed.
+    """Lists all nodes: address, state, replicas, leaders, vote in the metadata quorum, and time of the last complete
+    scrub of their storage.
     """
     from quorumlog.sdk import NodeDescription
 
@@ -129,8 +129,8 @@ def drain(
 ) -> None:
     """Moves all replicas of a node, running or not, to other nodes, spread over racks, while clients write and read.
 
-    The cluster continues automatically if this command is interrupted. `nodes undrain` cancels the drain. Run it again
-    with another throttle to change that of the moves under way.
+    The cluster continues automatically if this command is interrupted. `nodes undrain` cancels the drain. To change
+    the throttle of the moves in progress, run the same command with another one.
     """
     with connect(bootstrap_servers) as admin:
         plan = admin.drain_node(node, throttle_bytes_per_second=throttle or 0, validate_only=dry_run)
@@ -146,9 +146,9 @@ def undrain(
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Keeps a node that is being drained, or whose disk was given up too early.
+    """Cancels the drain or the disk replacement of a node, which stays in the cluster.
 
-    Moves under way are reverted; replicas that have left the node are not moved back, except those of a lost disk.
+    Moves in progress are reverted; replicas that have left the node are not moved back, except those of a lost disk.
     """
     with connect(bootstrap_servers) as admin:
         admin.undrain_node(node)
@@ -166,13 +166,12 @@ def replace(
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Moves all that a node has to another node: its replicas, and its vote on the metadata if it has one.
+    """Moves all replicas of a node to another node, and its vote in the metadata quorum if it has one.
 
-    A node that is down is removed in the end: its id is never used again. A running node stays, without replicas.
+    A node that is down is then removed, and its id is never used again. A running node stays, without replicas.
 
-    `nodes replace 3 --with 3` is for a node that is down because its disk is lost. The data on that disk is given up,
-    and node 3 gets all of it from the other nodes when it starts with an empty data directory. Until then, `nodes
-    undrain` cancels the replacement.
+    `nodes replace 3 --with 3` is for a node that is down because its disk is lost. When node 3 starts with an empty
+    data directory, it copies its replicas from the other nodes. Until then, `nodes undrain` cancels the replacement.
     """
     if node == successor:
         _replace_disk(bootstrap_servers, node, output, throttle or 0, dry_run=dry_run, wait=wait)

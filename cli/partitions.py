@@ -51,7 +51,7 @@ def reassign(
     *,
     topic: Annotated[str | None, typer.Option("--topic", "-t", help="Name of the topic; omit with --file.")] = None,
     partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", help="Number of a partition; repeatable; all without one.")
+        list[int] | None, typer.Option("--partition", "-p", help="Number of a partition; repeatable; by default all.")
     ] = None,
     replicas: Annotated[
         str | None, typer.Option("--replicas", metavar="NODE,…", help="Target nodes; the preferred leader first.")
@@ -66,7 +66,7 @@ def reassign(
         ),
     ] = None,
     cancel: Annotated[
-        bool, typer.Option("--cancel", help="Cancel moves under way: partitions return to their former nodes.")
+        bool, typer.Option("--cancel", help="Cancel moves in progress: partitions return to their former nodes.")
     ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until all moves have finished.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the request, and change nothing.")] = False,
@@ -77,7 +77,7 @@ def reassign(
     """Moves partitions to other nodes while they are written and read; clients are not interrupted.
 
     Every new replica copies the log first; only then do voters change. Until then, --cancel undoes the move. To change
-    the throttle of a move under way, run the same command with another one.
+    the throttle of a move in progress, run the same command with another one.
     """
     _check_usage(topic, partition, replicas, file, cancel)
     with connect(bootstrap_servers) as admin:

@@ -35,7 +35,7 @@ def offsets(
         ),
     ] = "latest",
     partition: Annotated[
-        int | None, typer.Option("--partition", min=0, help="Number of the partition; all without one.")
+        int | None, typer.Option("--partition", min=0, help="Number of the partition; by default all.")
     ] = None,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,

@@ -47,7 +47,7 @@ def create(
         typer.Option(
             "--replication-factor",
             "-r",
-            help="Replicas of each partition; odd.",
+            help="Replicas of each partition; an even number needs one more node, for a witness.",
             show_default="3, or 1 on fewer than 3 nodes",
         ),
     ] = None,
@@ -56,7 +56,11 @@ def create(
     ] = None,
     replica_assignment: Annotated[
         list[str] | None,
-        typer.Option("--replica-assignment", metavar="NODE,…", help="Nodes of a partition; repeat for each."),
+        typer.Option(
+            "--replica-assignment",
+            metavar="NODE,…",
+            help="Nodes of a partition, the preferred leader first; repeat for each partition.",
+        ),
     ] = None,
     dry_run: DryRun = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
@@ -116,7 +120,7 @@ def list_topics(
 @app.command("describe", epilog="Example: quorumlog topics describe orders --under-replicated")
 def describe(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Names of topics; all without one.", autocompletion=topic_names)
+        list[str] | None, typer.Argument(help="Names of topics; by default all.", autocompletion=topic_names)
     ] = None,
     *,
     under_replicated: Annotated[

@@ -34,7 +34,7 @@ Place = Annotated[
     ),
 ]
 Topics = Annotated[
-    list[str] | None, typer.Option("--topic", metavar="NAME", help="Topic to include; repeatable; all without one.")
+    list[str] | None, typer.Option("--topic", metavar="NAME", help="Topic to include; repeatable; by default all.")
 ]
 
 

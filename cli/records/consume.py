@@ -67,7 +67,8 @@ def consume(
             "--group",
             "-g",
             help="Read as a member of this group: from its committed offsets, and only this member's share of the"
-            " partitions; printed records are committed. Without offsets, start at the end, or with --from-beginning.",
+            " partitions; printed records are committed. A group without committed offsets starts at the end, or at the"
+            " first record with --from-beginning.",
         ),
     ] = None,
     pattern: Annotated[
@@ -79,11 +80,14 @@ def consume(
     instance_id: Annotated[
         str | None,
         typer.Option(
-            "--instance-id", help="With --group: join as a static member, which keeps its partitions over a restart."
+            "--instance-id", help="With --group: join as a static member, which keeps its partitions when it restarts."
         ),
     ] = None,
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="Start with the first available record, not with the next one.")
+        bool,
+        typer.Option(
+            "--from-beginning", help="Start with the first available record; by default only new records are read."
+        ),
     ] = False,
     partition: Annotated[int | None, typer.Option("--partition", min=0, help="Read only this partition.")] = None,
     offset: Annotated[
@@ -109,10 +113,13 @@ def consume(
         int | None, typer.Option("--max-records", "-n", min=1, help="Stop after this many records.")
     ] = None,
     until_end: Annotated[
-        bool, typer.Option("--until-end", help="Stop at the end as of the start of the command.")
+        bool, typer.Option("--until-end", help="Stop at the end that each partition had when the command started.")
     ] = False,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", min=0, metavar="SECONDS", help="Stop after this time without a record.")
+        float | None,
+        typer.Option(
+            "--timeout", min=0, metavar="SECONDS", help="Stop after this time without a record; by default never."
+        ),
     ] = None,
     on_corrupt: Annotated[
         OnCorrupt,

@@ -44,7 +44,10 @@ def explain(
     *,
     key: Annotated[str | None, typer.Option("--key", "-k", help="Key of the record.")] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", min=0, help="Send to this partition; by default by key, or any.")
+        int | None,
+        typer.Option(
+            "--partition", min=0, help="Partition of the record; by default that of the key, or any without a key."
+        ),
     ] = None,
     acks: Annotated[
         AwaitedDisks, typer.Option("--acks", help="Replicas that an acknowledgement waits for.")
@@ -55,7 +58,7 @@ def explain(
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Sends one record and shows when it was where: in the producer, in the leader's log, on each disk.
+    """Sends one record and shows when it reached each step: the producer, the leader's log, the disk of each replica.
 
     The record is an ordinary one, and stays in the topic.
     """

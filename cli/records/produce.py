@@ -106,7 +106,9 @@ def produce(
     ] = None,
     partition: Annotated[
         int | None,
-        typer.Option("--partition", min=0, help="Send all to this partition; by default by key, or in turn."),
+        typer.Option(
+            "--partition", min=0, help="Partition of all records; by default that of the key, or any without a key."
+        ),
     ] = None,
     acks: Annotated[Acks, typer.Option("--acks", help="Replicas that an acknowledgement waits for.")] = Acks.ALL,
     compression: Annotated[

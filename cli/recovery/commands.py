@@ -29,7 +29,9 @@ Directory = Annotated[
 ]
 Acceptance = Annotated[
     bool,
-    typer.Option("--accept-loss", help="Confirm that you have read the plan, and that the other nodes never return."),
+    typer.Option(
+        "--accept-loss", help="Confirm that you have read the plan, and that the other nodes will never return."
+    ),
 ]
 _SURVEY_FORM = "the output of quorumlog recover survey"
 _PLAN_FORM = "the output of quorumlog recover plan"
@@ -54,7 +56,7 @@ def survey(*, data_dir: Directory) -> None:
 def plan(
     files: Annotated[list[Path], typer.Argument(metavar="SURVEY…", parser=file_path, help="Surveys of survivors.")],
 ) -> None:
-    """Prints which survivor continues with which data, and on standard error, in words, what is lost or may be lost.
+    """Prints the plan: which survivor continues with which data. Explains on standard error what is or may be lost.
     Changes nothing.
     """
     from quorumlog.server.recovery.plan import make_plan

@@ -65,7 +65,7 @@ def set_quotas(
 @app.command("list", epilog="Example: quorumlog quotas list")
 def list_quotas(
     principals: Annotated[
-        list[str] | None, typer.Argument(metavar="[PRINCIPAL...]", help="Principals to list; all without one.")
+        list[str] | None, typer.Argument(metavar="[PRINCIPAL...]", help="Principals to list; by default all.")
     ] = None,
     *,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
@@ -89,7 +89,7 @@ def delete(
     *,
     quota: Annotated[
         list[str] | None,
-        typer.Option("--quota", help=f"Quota to delete, such as {_KEYS[0]}; repeatable; all without one."),
+        typer.Option("--quota", help=f"Quota to delete, such as {_KEYS[0]}; repeatable; by default all."),
     ] = None,
     yes: Yes = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,

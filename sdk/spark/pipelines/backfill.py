@@ -38,14 +38,14 @@ def _parser() -> job.Parser:
         NAME,
         "Writes Parquet files to a topic. Run again under the same --transaction-id it adds what is missing, and"
         " nothing twice.\nFiles with the columns topic, partition and offset, as archive writes them, are written in"
-        " that order per key.\nRetention counts from the records' timestamps: a topic for old ones needs"
-        " retention.ms=-1.",
+        " that order per key.\nOld records are kept for the topic's retention.ms after this job has written them:"
+        " set retention.ms=-1 to keep them permanently.",
         "python -m quorumlog.sdk.spark.pipelines.backfill --bootstrap-servers 127.0.0.1:19092 --from archive/orders"
         " \\\n    --to orders-again --transaction-id orders-again-1",
     )
     parser.add_argument("--from", dest="source", required=True, metavar="PATH", help="directory or file of Parquet")
     parser.add_argument("--to", required=True, metavar="TOPIC", help="topic to write to; has to exist")
-    parser.add_argument("--transaction-id", required=True, metavar="ID", help="names this job, for good")
+    parser.add_argument("--transaction-id", required=True, metavar="ID", help="permanent name of this job")
     parser.add_argument(
         "--tasks", type=int, default=16, metavar="N",
         help="tasks to write in, the same in every run under one id; each holds its rows in memory, at most 1 GiB"
