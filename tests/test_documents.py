@@ -137,7 +137,8 @@ def test_every_setting_of_a_node_stands_in_the_tables_with_its_default() -> None
 @pytest.mark.parametrize("config", [ProducerConfig, ConsumerConfig, AdminConfig])
 def test_every_option_of_a_client_stands_in_the_tables_with_its_default(config: Any) -> None:
     clients = (ROOT / "docs" / "use" / "clients.md").read_text()
-    rows = "".join(re.findall(rf"^Of `{config.__name__.removesuffix('Config')}`:\n(.*?)^\n[^|]", clients, re.M | re.S))
+    client = config.__name__.removesuffix("Config")
+    rows = "".join(re.findall(rf"^Options of `{client}`:\n(.*?)^\n[^|]", clients, re.M | re.S))
     shown = _defaults(rows) | dict(re.findall(r"`(\w+)` \((\d+)", clients))
     for field in dataclasses.fields(config):
         if field.name != "client_id" and not (config is AdminConfig and field.name == "bootstrap_servers"):
