@@ -18,7 +18,7 @@ TEST = re.compile(r"^(?:async )?def (test_\w+)\(", re.MULTILINE)
 
 def rows() -> dict[str, list[str]]:
     """Threat -> the names of its tests."""
-    section = PAGE.read_text().partition("## What strangers can do")[2].partition("\n## ")[0]
+    section = PAGE.read_text().partition("## Threats and protections")[2].partition("\n## ")[0]
     return {threat: re.findall(r"`(\w+)`", tests) for threat, _, tests in ROW.findall(section)}
 
 
