@@ -117,7 +117,7 @@ REFUSED: dict[str, dict[str, Attempt]] = {
         "two batches": producing(kafka_batch(ROWS), kafka_batch(ROWS)),
         "a control batch": altered(ATTRIBUTES, ">h", 0x20),
     },
-    "records that some client could not read: counts, offsets or lengths that do not match, a wrong codec, double"
+    "records that some clients cannot read: counts, offsets or lengths that do not match, a wrong codec, double"
     " compression, more than 64 MiB decompressed, header keys that are not UTF-8": {
         "count": altered(RECORD_COUNT, ">i", 5),
         "offset": altered(LAST_OFFSET, ">i", 7),
@@ -493,7 +493,7 @@ STATEMENTS: dict[tuple[str, str], tuple[Tried, ...]] = {
     ),
     (
         "docs/use/groups.md",
-        "quorumlog's clients support only the new protocol (KIP-848), and no client-side assignors",
+        "quorumlog's clients support only the new protocol (KIP-848), without client-side assignors",
     ): (
         Tried(
             WRONG_OPTION,
