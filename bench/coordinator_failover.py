@@ -98,7 +98,7 @@ class ConsumerProcess:
         """Returns its next line.
 
         Raises:
-            FailoverError: there is none in time.
+            FailoverError: none exists in time.
         """
         try:
             said = self._lines.get(timeout=timeout_s)

@@ -34,7 +34,7 @@ RESTART_TARGET_S = 2.0
 
 @dataclass(slots=True)
 class Latency:
-    """Of one kind of look-up, in milliseconds."""
+    """Latency of one kind of look-up, in milliseconds."""
 
     p50_ms: float
     p99_ms: float
@@ -42,7 +42,7 @@ class Latency:
 
 @dataclass(slots=True)
 class PartitionFigures:
-    """What was measured on one partition."""
+    """Figures measured on one partition."""
 
     records: int
     batches: int
@@ -122,7 +122,7 @@ def _look_up(bootstrap: str, topic: str, records: int, first_ms: int, repetition
 
 def _restart(cluster: LocalCluster, bootstrap: str, topic: str, records: int) -> float:
     """Kills a node and starts it; seconds from its start until it has answered as before. With one node alone the
-    partition has to be led again; with several another may lead it meanwhile, and the node itself must be ready."""
+    partition has to be led again; with several another may lead it by then, and the node itself must be ready."""
     leader = cluster.leader(topic, 0)
     assert leader is not None
     cluster.kill(leader)

@@ -1,7 +1,7 @@
 """``python -m bench lost-disk``: a node's data is deleted under load, and one command brings all of it back.
 
 What producers notice of it is the latency of each record until it is acknowledged by all: before, while the node is
-down, and while its replicas are copied anew. ``--throttle`` limits what each node sends of the copies.
+down, and while its replicas are copied again. ``--throttle`` limits what each node sends of the copies.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NOTICE_S = 15.0
 
 @dataclasses.dataclass(slots=True, frozen=True)
 class LossFigures:
-    """What the loss of a disk cost. Latencies in milliseconds, of single records: median, 99th percentile, maximum.
+    """Cost of the loss of a disk. Latencies in milliseconds, of single records: median, 99th percentile, maximum.
 
     Arguments:
         size_bytes: of the node's data directory in the end, as far as it takes room on the disk.
@@ -60,7 +60,7 @@ def wait_until(happened: Callable[[], bool], limit_s: float, what: str) -> None:
 
 
 def is_whole(admin: Admin) -> bool:
-    """Whether each partition has all of its replicas, in sync, and nothing is to come back."""
+    """True if each partition has all of its replicas, in sync, and none is to return."""
     if any(each.lost or each.returning or each.fenced for each in admin.describe_cluster().brokers):
         return False
     partitions = [each for topic in admin.describe_topics(include_internal=True) for each in topic.partitions]

@@ -1,4 +1,4 @@
-"""What is measured: each figure of the cluster beside the same load on the bare path."""
+"""Measurements: each figure of the cluster beside the same load on the bare path."""
 
 from __future__ import annotations
 

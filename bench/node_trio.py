@@ -179,7 +179,7 @@ class Trio:
         return machine.replies
 
     def lose_way_to(self, peer: int, reopens_after_s: float) -> None:
-        """All links of a node break; after a while it opens its own streams anew, which carry both ways, but nobody
+        """All links of a node break; after a while it opens its own streams again, which carry both ways, but no one
         else's reach it any more."""
         others = {number: machine for number, machine in self._machines.items() if number != peer}
         for number, machine in others.items():
@@ -190,7 +190,7 @@ class Trio:
         inbox.extend(PeerConnected(number, machine.node.identity) for number, machine in others.items())
 
     def drain(self) -> None:
-        """Goes on until nothing is under way."""
+        """Continues until nothing is under way."""
         while any(machine.inbox for machine in self._machines.values()):
             self._turn()
 
@@ -224,7 +224,7 @@ class Trio:
     # -- one turn ---------------------------------------------------------------------------------------------------
 
     def _turn(self) -> None:
-        """Every node that has something to do takes a step. With nothing under way, time goes on to the next
+        """Every node that has something to do takes a step. With nothing under way, time continues to the next
         deadline."""
         machines = self._machines.values()
         if any(machine.inbox for machine in machines):

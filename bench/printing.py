@@ -1,4 +1,4 @@
-"""Where results are printed."""
+"""Printing of results."""
 
 from __future__ import annotations
 

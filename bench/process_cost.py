@@ -1,4 +1,4 @@
-"""What a process costs the machine, as the Linux kernel counts it."""
+"""Cost of a process to the machine, as the Linux kernel counts it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Memory:
 
 
 def memory_of(pid: int) -> Memory:
-    """What a process takes now."""
+    """Returns the memory that a process uses now."""
     fields: dict[str, int] = {}
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
         name, amount, _ = line.split()
@@ -53,7 +53,7 @@ def processor_time(pids: Iterable[int]) -> tuple[float, float]:
 
 
 def wake_ups(pid: int) -> int:
-    """How often the threads of a process have gone to sleep since its start: each time something woke them before."""
+    """Returns how often the threads of a process have gone to sleep since its start: each sleep follows a wake-up."""
     total = 0
     for status in Path(f"/proc/{pid}/task").glob("*/status"):
         for line in status.read_text().splitlines():
@@ -71,7 +71,7 @@ def machine_busy_seconds() -> float:
 
 @dataclass(slots=True, frozen=True)
 class Idleness:
-    """What some processes did while nothing was asked of them.
+    """Activity of some processes while they had no requests.
 
     Arguments:
         cpu_percent: of one core, per process.

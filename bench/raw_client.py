@@ -109,7 +109,7 @@ async def _close(readers: list[asyncio.Task[None]], calls: Iterable[Any], channe
 
 
 class _RawRun:
-    """The state of one run: what is under way, and what came back."""
+    """The state of one run: what is under way, and what returned."""
 
     def __init__(self, topic_id: bytes, size: int, count: int, window: int) -> None:
         now_ms = time.time_ns() // 1_000_000

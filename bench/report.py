@@ -50,7 +50,7 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is met; None without one."""
+        """True if the target is met; None without one."""
         if self.target is None:
             return None
         return self.ratio <= self.target if self.lower_is_better else self.ratio >= self.target

@@ -64,7 +64,7 @@ class RoundCost:
 
 @dataclass(slots=True, frozen=True)
 class IdleCost:
-    """What nodes do with partitions to which nothing happens.
+    """Cost of partitions to which nothing happens.
 
     Arguments:
         groups: partitions, each on all three nodes.

@@ -38,7 +38,7 @@ _WAIT_S = 60.0
 
 @dataclass(slots=True)
 class ScrapeFigures:
-    """What one run measured, per node in the order of the nodes.
+    """Figures of one run, per node in the order of the nodes.
 
     Arguments:
         seconds: of each scrape, as its client saw it.

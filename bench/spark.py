@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, frozen=True)
 class Amounts:
-    """How much is measured.
+    """Amounts that are measured.
 
     Arguments:
         read_rows, write_rows: of each query.

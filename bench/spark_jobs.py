@@ -1,4 +1,4 @@
-"""What Spark is timed at: whole queries that read, or write, so many rows."""
+"""Jobs at which Spark is timed: whole queries that read, or write, so many rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LIMIT_S = 300
 
 @dataclass(slots=True, frozen=True)
 class Count:
-    """How often something is measured, and how often before that for practice: the JVM has code to learn."""
+    """Number of measurements, and of practice runs before them: the JVM has code to learn."""
 
     counted: int
     practice: int

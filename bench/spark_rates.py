@@ -62,7 +62,7 @@ class Rates:
 
     @property
     def met(self) -> bool:
-        """Whether the target is met."""
+        """True if the target is met."""
         return statistics.median(self.ratios(self.limit)) >= self.target
 
 

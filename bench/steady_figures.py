@@ -1,4 +1,4 @@
-"""What a measurement of the steady state finds."""
+"""Figures of a measurement of the steady state."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Steady:
 
     @property
     def ratio(self) -> float:
-        """How much of the fresh rate is left."""
+        """Share of the fresh rate that is left."""
         return self.steady_mib_s / self.fresh_mib_s
 
     @property
     def file_ratio(self) -> float:
-        """How large the file is beside what is retained."""
+        """Size of the file relative to what is retained."""
         return self.file_bytes / self.retained_bytes

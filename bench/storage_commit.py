@@ -1,4 +1,4 @@
-"""What a commit costs beside the same bytes put into a bare LMDB: ``python -m bench.storage_commit``.
+"""Cost of a commit beside the same bytes put into a bare LMDB: ``python -m bench.storage_commit``.
 
 Each line commits transactions of several groups, one sync each, through ``Storage`` and through plain ``put`` calls,
 alternating in one run, and gives the median rate of both. The ratio is what counts: the disk is shared.

@@ -23,7 +23,7 @@ class FigureLine:
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is met; None without one."""
+        """True if the target is met; None without one."""
         return None if self.worst is None or self.target is None else self.worst <= self.target
 
 

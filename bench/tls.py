@@ -52,7 +52,7 @@ TOPIC = "measured"
 USER = "writer"
 #: Rules of others: what decides is found among them.
 OTHER_RULES = 100
-#: Of the producer whose leader is killed: the pause between two records, and how long it goes on after the kill.
+#: Of the producer whose leader is killed: the pause between two records, and how long it continues after the kill.
 INTERVAL_S, AFTER_KILL_S = 0.005, 5.0
 BATCH_RECORDS = 1_000
 #: How often rules are measured in a repetition: what they cost is less than what one run differs from the next by.
@@ -83,7 +83,7 @@ class TwoSides:
 
     @property
     def ratios(self) -> list[float]:
-        """Of each pair, the second side beside the first."""
+        """Ratios of the second side to the first, one of each pair."""
         return [second / first for first, second in zip(*self.figures, strict=True)]
 
     @property

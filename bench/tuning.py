@@ -33,7 +33,7 @@ from quorumlog.sdk.errors import QuorumlogError
 
 KIB = 1024
 DEFAULTS = "defaults"
-#: What somebody might set who wants more: small and at once, larger, as large as a topic takes.
+#: What a client might set who wants more: small and at once, larger, as large as a topic takes.
 TUNINGS: Mapping[str, Mapping[str, int]] = {
     DEFAULTS: {},
     "16 KiB, 0 ms": {"batch_size": 16 * KIB, "linger_ms": 0},
@@ -185,7 +185,7 @@ def best(values: Mapping[str, list[float]]) -> str:
 
 
 def of_the_best(values: Mapping[str, list[float]] | None) -> list[float]:
-    """What the defaults reach of the tuning measured beside them, in each pair; 1 if there is none.
+    """What the defaults reach of the tuning measured beside them, in each pair; 1 if none exists.
 
     Arguments:
         values: of the defaults and of one tuning.

@@ -21,7 +21,7 @@ class Budget:
 
     Arguments:
         what, unit: description of the figure.
-        target: required median of the ratios of the port's side to the other; None: there is none.
+        target: required median of the ratios of the port's side to the other; None: none exists.
         is_most: the target is a maximum.
         is_difference: the difference of the sides replaces the ratio.
     """

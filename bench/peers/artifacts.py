@@ -34,7 +34,7 @@ class JarSet:
 
     Arguments:
         name: of its folder, and of the file with its checksums, ``NAME.sha256`` beside this module.
-        excluded: artifacts that whoever uses the jars has already.
+        excluded: artifacts that the user of the jars has already.
     """
 
     name: str
@@ -45,7 +45,7 @@ class JarSet:
 
     @property
     def folder(self) -> Path:
-        """Where its jars are, or would be."""
+        """The folder of its jars, which need not exist."""
         return HOME / f"{self.name}-{self.version}"
 
     @property
@@ -54,7 +54,7 @@ class JarSet:
         return parse_checksums((_HERE / f"{self.name}.sha256").read_text())
 
     def missing(self) -> str:
-        """What is wrong with the jars that are there; empty where nothing is."""
+        """The error in the jars that exist; empty if there is no error."""
         if not self.folder.is_dir():
             return f"jars of {self.artifact} {self.version} (make bench-peers downloads them; it needs Maven's mvn)"
         wrong = differences(self.checksums, jar_digests(self.folder))
@@ -102,7 +102,7 @@ def parse_checksums(text: str) -> dict[str, str]:
 
 
 def differences(pinned: dict[str, str], found: dict[str, str]) -> list[str]:
-    """What is not as pinned, in words."""
+    """Returns the differences from the pinned artifacts, in words."""
     both = sorted(pinned.keys() & found.keys())
     return [
         *(f"{name} is absent" for name in sorted(pinned.keys() - found.keys())),

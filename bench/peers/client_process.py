@@ -37,7 +37,7 @@ def client_versions() -> dict[str, str]:
 
 
 def missing_clients(*packages: str) -> str:
-    """What to install, as a line; empty where all are there."""
+    """Returns what to install, as a line; empty if all are installed."""
     absent = [package for package in packages if package not in client_versions()]
     return f"{', '.join(absent)} for Python (make bench-peers installs them into {HOME / 'venv'})" if absent else ""
 

@@ -99,7 +99,7 @@ def _name(node: int) -> str:
 
 
 def missing() -> str:
-    """What to install, as a line; empty where nothing is missing."""
+    """Returns what to install, as a line; empty if nothing is missing."""
     wanted = [JARS.missing(), missing_clients("confluent-kafka", "kafka-python")]
     try:
         find_java_home()

@@ -1,4 +1,4 @@
-"""What every peer is measured at."""
+"""Loads at which every peer is measured."""
 
 from __future__ import annotations
 

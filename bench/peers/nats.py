@@ -47,7 +47,7 @@ class _NatsServers:
 
 
 def missing() -> str:
-    """What to install, as a line; empty where nothing is missing."""
+    """Returns what to install, as a line; empty if nothing is missing."""
     program = "" if shutil.which(_PROGRAM) else f"{_PROGRAM} (Debian: apt-get install {_PROGRAM})"
     return "; ".join(want for want in (program, missing_clients("nats-py")) if want)
 

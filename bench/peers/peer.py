@@ -1,4 +1,4 @@
-"""What a peer is to the benchmark: servers that can be started, and sides, the ways of using them that are compared."""
+"""A peer of the benchmark: servers that can be started, and sides, the ways of using them that are compared."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class Kind(enum.Enum):
-    """What a load does; the value is the call of the client."""
+    """Kind of load; the value is the call of the client."""
 
     PRODUCE = "produce"
     CONSUME = "consume"

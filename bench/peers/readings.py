@@ -1,4 +1,4 @@
-"""What was read off, and the table of it: medians of all rounds, their spread, and the ratio to our own first side."""
+"""Readings, and the table of them: medians of all rounds, their spread, and the ratio to our own first side."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PeerRow:
 
     Arguments:
         median, lowest, highest: of the rounds.
-        ratio: of the median to that of the first side under the same heading; None if there is none but this one.
+        ratio: of the median to that of the first side under the same heading; None if none exists but this one.
     """
 
     what: str

@@ -129,7 +129,7 @@ class ServerProcesses:
         return next((line for line in reversed(lines) if line.strip() and not line[0].isspace()), "nothing")
 
     def says(self, name: str, text: str) -> bool:
-        """Whether a process has written a text."""
+        """True if a process has written a text."""
         return text in self._log(name).read_text(errors="replace")
 
     def _log(self, name: str) -> Path:

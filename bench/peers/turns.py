@@ -29,7 +29,7 @@ def measure(
 ) -> tuple[list[Reading], list[str]]:
     """All readings of all rounds, those of the first round in the order of the peers as given; and what failed.
 
-    A peer that fails has no more readings in that round. The others go on.
+    A peer that fails has no more readings in that round. The others continue.
 
     Arguments:
         say: takes a line about progress.
@@ -140,7 +140,7 @@ class PeerTurn:
     # -- what they share --------------------------------------------------------------------------------------------
 
     def _sides(self, kind: Kind) -> list[Side]:
-        """Of a kind, in this round's order."""
+        """Returns the sides of a kind, in this round's order."""
         sides = self._peer.sides_of(kind)
         first = self._number % len(sides) if sides else 0
         return [*sides[first:], *sides[:first]]
@@ -159,7 +159,7 @@ class PeerTurn:
         return self._peer.sides[0].client
 
     def _timed(self, side: Side, target: Target, load: PeerLoad) -> tuple[Figures, float]:
-        """A run, and the processor time that the servers took meanwhile."""
+        """A run, and the processor time that the servers took in the meantime."""
         pids = list(self._servers.pids.values())
         before = sum(cpu_seconds(pid) for pid in pids)
         count = max(_LEAST_PRACTICE, int(load.count * side.share))

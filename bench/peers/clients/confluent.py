@@ -39,7 +39,7 @@ def leader(target: Target) -> str:
 
 
 def records(target: Target) -> int:
-    """How many records the topic has been given, by its last offsets."""
+    """Returns the number of records that the topic has been given, by its last offsets."""
     consumer = Consumer({"bootstrap.servers": target.servers, "group.id": "bench"})
     partitions = [TopicPartition(target.topic, number) for number in range(target.partitions)]
     ends = [consumer.get_watermark_offsets(partition, timeout=PATIENCE_S)[1] for partition in partitions]

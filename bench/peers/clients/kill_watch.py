@@ -1,4 +1,4 @@
-"""What a client notices of a killed server: when its records were acknowledged, before and after."""
+"""A client's view of a killed server: when its records were acknowledged, before and after."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 
 #: Between two records.
 EVERY_S = 0.005
-#: Of acknowledgements, before whoever kills is told that all is well, and after the first record that was sent later.
+#: Acknowledgements before the killer is told that all is well, and after the first record that was sent later.
 SETTLED_S = 2.0
 #: A peer that acknowledges nothing for this long after the kill has failed.
 LIMIT_S = 90.0
@@ -18,7 +18,7 @@ class KillWatch:
     """Times of acknowledgements, in ns of the machine's monotonic clock.
 
     It writes ``ready`` to standard output once acknowledgements have come for a while, and takes a line on standard
-    input as the news that a server was killed. The load goes on until :meth:`over`.
+    input as the news that a server was killed. The load continues until :meth:`over`.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class KillWatch:
         self._failed += 1
 
     def over(self) -> bool:
-        """Whether the load may end: acknowledged again for a while, or not for too long."""
+        """True if the load may end: acknowledged again for a while, or not for too long."""
         now = time.monotonic_ns()
         if self._back_ns:
             return now - self._back_ns > SETTLED_S * 1e9

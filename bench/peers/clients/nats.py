@@ -29,7 +29,7 @@ def _streams(target: Target) -> list[str]:
 
 async def _connect(target: Target) -> tuple[Client, JetStreamContext]:
     async def ignore(_: Exception) -> None:
-        """A server that is killed is what some loads are about; what fails says so by itself."""
+        """A server that is killed is what some loads are about; a failure is reported by the call itself."""
 
     servers = [f"nats://{address}" for address in target.servers.split(",")]
     client = await nats_py.connect(servers, max_reconnect_attempts=-1, error_cb=ignore, pending_size=2 * _WINDOW_BYTES)

@@ -1,4 +1,4 @@
-"""What a client is pointed at."""
+"""Target of a client."""
 
 from __future__ import annotations
 
