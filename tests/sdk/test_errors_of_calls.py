@@ -1,4 +1,4 @@
-"""What a call that failed as a whole tells a client: the node's own word on what it may have done."""
+"""Errors of calls that failed as a whole: the node's own word on what the call may have done."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Ending:
 
 
 def told(definite: bool) -> QuorumlogError:
-    """What a client makes of a refusal by a node that has ceased to coordinate a group."""
+    """Returns what a client makes of a refusal by a node that has ceased to coordinate a group."""
     refusal = error(ErrorCode.NOT_COORDINATOR, "ask FindCoordinators", definite=definite)
     with pytest.raises(grpc.aio.AioRpcError) as ended:
         asyncio.run(refuse(_Ending(), refusal))  # type: ignore[arg-type]
@@ -38,7 +38,7 @@ def test_a_client_is_told_whether_what_was_under_way_may_take_effect(definite: b
 
 
 async def _call(address: str) -> QuorumlogError:
-    """What becomes of a call to an address."""
+    """Returns the result of a call to an address."""
     async with grpc.aio.insecure_channel(address) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as ended:
             await channel.unary_unary("/test.Service/Change")(b"", timeout=30)

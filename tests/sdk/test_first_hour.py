@@ -1,4 +1,4 @@
-"""What a person meets in the first hour with the clients: errors, options, help, names from Kafka, lines in the log."""
+"""A user's first hour with the clients: errors, options, help, names from Kafka, lines in the log."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ JUNK: tuple[Any, ...] = (
 
 
 def options_for(call: str) -> dict[str, Any]:
-    """What the client must be made with so that the call makes sense."""
+    """Returns the arguments that the client must be made with so that the call makes sense."""
     return {"group_id": "g"} if call in ("Consumer.commit", "Consumer.commit_async", "Consumer.committed") else {}
 
 
@@ -206,7 +206,7 @@ def servers(quorumlog_cluster: LocalCluster) -> str:
 
 @pytest.fixture(autouse=True)
 def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A topic that is not known now does not exist: nobody creates any meanwhile."""
+    """A topic that is not known now does not exist: no one creates any in the meantime."""
     monkeypatch.setattr(async_admin, "_UNKNOWN_TOPIC_GRACE_S", 0)
     monkeypatch.setattr(cluster, "_UNKNOWN_TOPIC_GRACE_S", 0)
 

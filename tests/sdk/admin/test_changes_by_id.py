@@ -41,7 +41,7 @@ class Nodes:
         if len(self.asked) == 1:
             self.cluster.topic_id = NEXT
             self.cluster.first_group += 1
-            # The client hears of that topic meanwhile.
+            # The client hears of that topic in the meantime.
             self.refresh = asyncio.create_task(self.admin._cluster.ask_metadata(["t"]))
             return LOST
         return GONE
@@ -134,7 +134,7 @@ async def test_an_election_is_asked_for_by_id(cluster: ScriptedCluster, admin: A
 
 class Names:
     """Nodes that know producer names. The first deletion is carried out and its answer lost; before the second one the
-    name has been claimed anew."""
+    name has been claimed again."""
 
     def __init__(self, cluster: ScriptedCluster) -> None:
         self.claim = (1 << 62, 5)
@@ -146,7 +146,7 @@ class Names:
     def list(self, request: admin_pb2.ListProducersRequest) -> admin_pb2.ListProducersResponse:
         self.listed.append([*request.names])
         response = admin_pb2.ListProducersResponse()
-        # As a node of a version that cannot look up single names, others of the same beginning are told of too.
+        # As a node of a version that cannot look up single names, others of the same beginning are notified of too.
         for name in ("etl", "etl-other"):
             if name.startswith(request.prefix):
                 response.producers.add(name=name, producer_id=self.claim[0], producer_epoch=self.claim[1])

@@ -1,4 +1,4 @@
-"""How many replicas a topic gets that does not say: what survives a loss, where the cluster is meant to carry it."""
+"""Replicas of a topic that names no number: it survives a loss if the cluster is meant to carry it."""
 
 from __future__ import annotations
 

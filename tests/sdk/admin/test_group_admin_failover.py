@@ -1,4 +1,4 @@
-"""What groups have committed outlives the node that coordinates them."""
+"""Committed offsets of groups outlive the node that coordinates them."""
 
 from __future__ import annotations
 

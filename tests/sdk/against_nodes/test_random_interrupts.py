@@ -89,7 +89,7 @@ class Signals:
 
 
 class Program:
-    """What sends and reads, and what it knows of its records."""
+    """Sends and reads, and keeps the state of its records."""
 
     def __init__(self, servers: str, signals: Signals, rng: random.Random) -> None:
         self._servers, self._signals, self._rng = servers, signals, rng

@@ -1,4 +1,4 @@
-"""The manifest of a backup: what it says comes back, and what was changed in it is noticed."""
+"""The manifest of a backup: what it says returns, and what was changed in it is noticed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a restoration asks of its cluster: every field of the manifest once, and nothing that is there already."""
+"""Requests of a restoration to its cluster: every field of the manifest once, and nothing that exists already."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a verification finds in a backup, to the offset."""
+"""Findings of a verification in a backup, to the offset."""
 
 from __future__ import annotations
 

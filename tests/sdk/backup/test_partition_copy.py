@@ -1,4 +1,4 @@
-"""What a backup takes of one partition, from a leader that is scripted."""
+"""Backups of one partition, from a leader that is scripted."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def segment(base: int, end: int) -> SegmentFile:
 
 
 def before(*segments: SegmentFile, end: int, gaps: tuple[tuple[int, int], ...] = ()) -> PartitionBackup:
-    """What the backup has of the partition."""
+    """Returns what the backup has of the partition."""
     return PartitionBackup(0, 0, end, 0, segments, None, 0, gaps)
 
 

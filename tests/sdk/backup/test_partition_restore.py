@@ -134,7 +134,7 @@ async def test_steps_have_their_size_at_most(tmp_path: Path, step_bytes: int, si
     [(5, [([5], 10), ([10], 15)]), (10, [([10], 15)]), (15, [])],
 )
 async def test_restores_go_on_where_they_were(tmp_path: Path, at: int, appended: list[Any]) -> None:
-    """What is there already is counted, too, and not sent again."""
+    """Records that exist already are counted, too, and not sent again."""
     backup = Backup(tmp_path, [(0, 5), (5, 5)], [(10, 5)], end=15)
     leader = Leader(next_offset=at)
     await backup.restore(leader)

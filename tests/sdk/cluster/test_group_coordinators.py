@@ -1,4 +1,4 @@
-"""How clients find the coordinators of groups, and follow them around."""
+"""Tests of how clients find the coordinators of groups, and follow them when they move."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIMIT_S = 30.0
 
 @pytest_asyncio.fixture
 async def script(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ScriptedCoordinators]:
-    """Three nodes, each of which leads one partition of ``__groups``. Nobody asks a second one for the first one being
+    """Three nodes, each of which leads one partition of ``__groups``. No one asks a second one for the first one being
     slow: questions are counted."""
     monkeypatch.setattr("quorumlog.sdk.cluster.cluster._HEDGE_AFTER_S", LIMIT_S)
     nodes = ScriptedCluster(nodes=3)
@@ -233,7 +233,7 @@ async def test_tasks_share_one_coordinator_look_up(
 async def test_hints_of_the_same_epoch_are_not_followed(
     script: ScriptedCoordinators, cluster: Cluster, coordinators: CoordinatorCache
 ) -> None:
-    """What led here would lead here again: two nodes that name each other would be asked in turn."""
+    """A hint that led here would lead here again: two nodes that name each other would be asked in turn."""
     await cluster.ask_metadata([])
     await fetch(coordinators)
     partition = script.partition("g")

@@ -1,4 +1,4 @@
-"""What a client believes of the cluster is decided by the order of the metadata log, whoever was asked last."""
+"""A client's view of the cluster is decided by the order of the metadata log, not by the node asked last."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def answer(
     cluster: str = "c",
     configs: dict[str, str] | None = None,
 ) -> pb.MetadataResponse:
-    """What a node says of topic ``t`` whose image has applied the metadata log up to ``index``; None: there is none."""
+    """Returns a node's answer on topic ``t``; its image has applied the log up to ``index``. None: none exists."""
     response = pb.MetadataResponse(cluster_id=cluster, applied_index=index)
     topic = response.topics.add(name="t", configs=configs or {})
     if topic_id is None:
@@ -98,7 +98,7 @@ def test_another_cluster_behind_the_addresses_has_an_order_of_its_own() -> None:
 
 
 def test_a_topic_that_was_restored_with_its_id_has_leader_epochs_of_its_own() -> None:
-    """Otherwise a client would go on asking whoever led the topic before."""
+    """Otherwise a client would continue asking whoever led the topic before."""
     behind_the_addresses = cache_of(answer(OLD, 40, leader=3, epoch=9), answer(OLD, 3, cluster="restored"))
     assert behind_the_addresses.partition("t", 0) == PartitionView(0, 1, 1, (1, 2, 3))
     restored = answer(OLD, 60)

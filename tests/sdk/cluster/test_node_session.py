@@ -1,4 +1,4 @@
-"""A client's session with one node: signed in once for all who ask, renewed in time, begun anew after a loss."""
+"""A client's session with one node: authenticated once for all who ask, renewed in time, begun again after a loss."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def refused(error: Error) -> grpc.aio.AioRpcError:
 
 
 class Bench:
-    """A client's session with a node that signs in as real ones do. Time passes when the test says so."""
+    """A client's session with a node that authenticates as real ones do. Time passes when the test says so."""
 
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, password: bytes = PASSWORD, identity: Identity | None = None
@@ -317,7 +317,7 @@ def test_a_password_is_the_same_however_it_was_typed(typed: str, same: str) -> N
 
 @pytest.mark.parametrize("password", ["ﬁsh", "Ⅸ", "ｐ", "a\u00a0b", "pass\u00adword", "pa\u0308ss", "1ª"])
 def test_new_passwords_are_unambiguous(password: str) -> None:
-    """What Kafka's clients would hash otherwise is no password for a user."""
+    """A password that Kafka's clients would hash differently is refused for a user."""
     with pytest.raises(IllegalArgumentError, match="some clients normalize"):
         new_password(password)
     assert new_password("größe 注文") == "größe 注文".encode()

@@ -1,4 +1,4 @@
-"""What a client logs while nodes do not serve it: late enough, seldom enough, and with the right figures."""
+"""Log lines of a client while nodes do not serve it: late enough, seldom enough, and with the right figures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def warnings_are_kept(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What was logged since the last call."""
+    """Returns the lines that were logged since the last call."""
     said = [record.getMessage() for record in caplog.records]
     caplog.clear()
     return said
@@ -69,7 +69,7 @@ def test_lines_are_repeated_every_half_minute(caplog: pytest.LogCaptureFixture) 
 
 
 def test_only_present_outages_are_counted(caplog: pytest.LogCaptureFixture) -> None:
-    """A partition that is no longer tried counts for nobody."""
+    """A partition that is no longer tried counts for no one."""
     outages = OutageLog("fetching from")
     outages.failed(C, WHY, 94.9)
     outages.failed(B, WHY, 100.0)

@@ -84,7 +84,7 @@ async def test_a_topic_that_was_forgotten_is_asked_for_again_and_older_news_is_n
 
 
 async def test_a_topic_that_is_waited_for_stays_known() -> None:
-    """What is looked up again and again for longer than that is in use."""
+    """A topic that is looked up again and again for longer than that is in use."""
     cluster = HandDrivenCluster()
     cluster.show(-1)
     await hear(cluster, ["t"], described("t", index=1))

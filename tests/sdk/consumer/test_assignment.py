@@ -39,7 +39,7 @@ class Reading:
         return rows
 
     def take(self, most: int = 100) -> list[tuple[int, int]]:
-        """What a poll hands out: partitions and offsets."""
+        """Returns what a poll hands out: partitions and offsets."""
         return offsets(self.assignment.take_fetched(most)[0])
 
     def __getitem__(self, tp: TopicPartition) -> PartitionState:
@@ -54,7 +54,7 @@ def the(partition: int, *numbers: int) -> list[tuple[int, int]]:
     return [(partition, number) for number in numbers]
 
 
-# --- revoked, paused, sought, and come back to ------------------------------------------------------------------------
+# --- revoked, paused, sought, and return to ------------------------------------------------------------------------
 
 
 def test_what_is_revoked_and_given_back_goes_on_where_it_was_handed_out() -> None:

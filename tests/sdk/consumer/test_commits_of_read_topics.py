@@ -31,7 +31,7 @@ class Reader:
     consumer: AsyncConsumer
 
     async def make_anew(self) -> bytes:
-        """Deletes the topic and creates it anew, with 20 records; the client hears of it. Returns the former's id."""
+        """Deletes the topic and creates it again, with 20 records; the client hears of it. Returns the former's id."""
         former = self.cluster.topic_id
         self.cluster.topic_id, self.cluster.first_group = NEXT, 2000
         fill(self.cluster, 12)
@@ -71,7 +71,7 @@ async def reader(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Reader]:
 
 
 async def test_what_was_read_of_a_deleted_topic_is_not_committed_for_the_next_one(reader: Reader) -> None:
-    reader.consumer.pause(TP)  # Whoever is paused does not look what its partition is by now.
+    reader.consumer.pause(TP)  # A client that is paused does not look what its partition is by now.
     await reader.make_anew()
     with pytest.raises(UnknownTopicOrPartitionError):
         await reader.consumer.commit()

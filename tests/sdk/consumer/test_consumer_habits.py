@@ -1,4 +1,4 @@
-"""What somebody used to kafka-python takes for granted of a consumer, and the ways in which it could go wrong."""
+"""Habits of kafka-python that a user expects of a consumer, and the ways in which they could go wrong."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ async def test_a_log_start_that_moves_past_a_reader_is_followed_by_policy(cluste
         cluster.logs[0].log_start = 600
         while seen[-1] < 999:
             seen += values(await read(consumer, 1))
-        # What had been fetched ahead may still come; then the log goes on where it begins now.
+        # What had been fetched ahead may still come; then the log continues where it begins now.
         (jump,) = [(a, b) for a, b in itertools.pairwise(seen) if b != a + 1]
         assert jump[0] < 200 and jump[1] == 600
 

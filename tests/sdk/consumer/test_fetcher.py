@@ -32,7 +32,7 @@ KIB = 1024
 
 
 def arrived(response: data_plane_pb2.FetchResponse) -> FetchAnswer:
-    """What a client makes of an answer."""
+    """Returns what a client makes of an answer."""
     return read_fetch_answer(response.SerializeToString())
 
 
@@ -343,7 +343,7 @@ async def test_with_little_room_it_waits_for_more_and_does_not_ask_for_scraps() 
 
 
 async def test_who_has_taken_all_that_there_was_has_it_look_whatever_room_it_waits_for() -> None:
-    """What is left may be of paused partitions, which make room only then."""
+    """The buffered rest may be of paused partitions, which make room only then."""
     bench = Bench((1, 1), fetch_max_bytes=32 * KIB, max_partition_fetch_bytes=32 * KIB)
     await bench.answer(holds(0, stored_batch(0, 120, size=200)), holds(1, stored_batch(0, 10, size=200)))
     bench[P0].paused = True
@@ -838,7 +838,7 @@ async def test_look_ups_end_with_the_fetcher() -> None:
 @pytest.mark.parametrize("compacted", [0, 1_000])
 async def test_older_responses_answer_no_newer_request(compacted: int) -> None:
     """Request 1 is unanswered, and request 2 names the partition again after a seek: the response to request 1 is
-    about an offset that nobody reads from now. On a compacted topic nothing else would detect it."""
+    about an offset that no one reads from now. On a compacted topic nothing else would detect it."""
     bench = Bench(leaders=(1, 1))
     with bench.assignment.lock:
         bench[P0].move(100, "earliest")

@@ -1,4 +1,4 @@
-"""A consumer's part in its group, beside a coordinator that the test answers for: what is left, and come back to."""
+"""A consumer's part in its group, beside a coordinator that the test answers for: what is left, and return to."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SESSION_S = 10.0
 
 
 def at(**offsets: int) -> ReadOffsets:
-    """How far the application has come: ``p0=5``."""
+    """Returns how far the application has come: ``p0=5``."""
     done = {TopicPartition("t", int(name[1:])): OffsetAndMetadata(offset) for name, offset in offsets.items()}
     return ReadOffsets(done)
 
@@ -89,7 +89,7 @@ class Bench:
         await turn(20)
 
     async def join(self, *numbers: int, **committed: int) -> None:
-        """Becomes a member with partitions that it has been told of."""
+        """Becomes a member with partitions that it has been notified of."""
         self.group.subscribe(Subscription(("t",)))
         await turn()
         await self.name_coordinator()
@@ -114,7 +114,7 @@ class Bench:
         return {offset.partition: offset.offset for offset in question.request.offsets}
 
     def owned(self) -> list[int]:
-        """What the newest heartbeat names as the member's."""
+        """Returns the partitions that the newest heartbeat names as the member's."""
         return [number for topic in self.beats()[-1].request.owned for number in topic.partitions]
 
     async def after(self, seconds: float) -> None:

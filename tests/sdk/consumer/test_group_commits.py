@@ -1,4 +1,4 @@
-"""What a commit that fails says of its effect."""
+"""Errors of commits: what a commit that fails says of its effect."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ScriptedCoordinator(CoordinatorCache):
 
 
 async def failure_of(*answers: Answer, committer: Callable[[Collection[GroupPartition]], Committer]) -> QuorumlogError:
-    """How a commit of two partitions fails."""
+    """Returns how a commit of two partitions fails."""
     cluster = Cluster(
         [("127.0.0.1", 1)], request_timeout_s=1, bootstrap_timeout_s=1, backoff=Backoff(0.001, 0.001), client_id="test"
     )

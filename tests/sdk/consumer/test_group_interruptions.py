@@ -124,7 +124,7 @@ async def test_two_polls_at_a_time_are_refused(cluster: ScriptedCluster, members
         consumer.pause(*consumer.assignment())
         waiting = asyncio.create_task(consumer.poll(timeout_ms=10_000))
         await asyncio.sleep(0)
-        # What the one was given would be committed because the other comes back for more.
+        # What the one was given would be committed because the other returns for more.
         with pytest.raises(IllegalStateError, match="one thread or task at a time"):
             await consumer.poll()
         waiting.cancel()

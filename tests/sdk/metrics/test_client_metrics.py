@@ -1,4 +1,4 @@
-"""What clients say of themselves, beside nodes that the test plays; what Prometheus and OpenTelemetry show of it."""
+"""Metrics of clients beside nodes that the test plays; what Prometheus and OpenTelemetry show of them."""
 
 from __future__ import annotations
 

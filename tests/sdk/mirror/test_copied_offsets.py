@@ -1,4 +1,4 @@
-"""Which committed offsets a mirror copies: what is new, and never backwards."""
+"""Committed offsets that a mirror copies: new ones, and never backwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A mirror that ends at any moment goes on with nothing twice and nothing left out."""
+"""A mirror that ends at any moment continues with nothing twice and nothing left out."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def test_a_lap_is_sent_again_as_it_was() -> None:
 
 
 def test_removed_records_are_skipped_behind_what_was_read() -> None:
-    """What was read before they were found to be gone is copied first, by a plan that starts where it began."""
+    """Records read before they were found to be gone are copied first, by a plan that starts where it began."""
     world = World(random.Random(2))
     world.crashes = False
     world.add(ORDERS, 0)

@@ -15,7 +15,7 @@ ORDERS = TopicPartition("orders", 0)
 
 @pytest.fixture
 def plans() -> MirrorPlans:
-    """Of mirror ``kafka``, which copies cluster ``there``; it asks nobody."""
+    """A plan of mirror ``kafka``, which copies cluster ``there``; it asks no node."""
     made = MirrorPlans.__new__(MirrorPlans)
     made._name, made._source = "kafka", "there"
     return made

@@ -1,4 +1,4 @@
-"""What a mirror makes of a source's records and topics: times, the source's own topics, and batches that never come."""
+"""A source's records and topics in a mirror: times, the source's own topics, and batches that never come."""
 
 from __future__ import annotations
 

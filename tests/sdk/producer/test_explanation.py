@@ -1,4 +1,4 @@
-"""What is told of a record's way: the rule that decided, who decided, and where each part lies on the time line."""
+"""Explanation of a record's way: the rule that decided, who decided, and where each part lies on the time line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def told(durable: dict[int, int | None], *, copies: int = 2, witness: int | None
 
 
 def explained(trace: pb.BatchTrace | None, acks: int = -1) -> RecordExplanation:
-    """Of a record that was taken at second 5, sent 1 ms later and acknowledged after 6 ms."""
+    """Explains a record that was taken at second 5, sent 1 ms later and acknowledged after 6 ms."""
     notes = BatchNotes()
     notes.taken_s, notes.batched_s = 5.0, 5.0005
     notes.sent(5.001)

@@ -129,7 +129,7 @@ class Rig:
         assert (self.handles[number]._delivery, self.handles[number]._index) == (batch.delivery, row)
 
     def is_locked(self) -> bool:
-        """Whether another thread cannot enter."""
+        """True if another thread cannot enter."""
         entered = threading.Event()
 
         def enter() -> None:

@@ -51,7 +51,7 @@ def topic(cluster: LocalCluster) -> str:
 
 
 def values(cluster: LocalCluster, topic: str) -> list[list[bytes]]:
-    """What each partition holds, from its start."""
+    """Returns the records of each partition, from its start."""
     partitions = [TopicPartition(topic, number) for number in (0, 1)]
     found: list[list[bytes]] = [[], []]
     with Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:

@@ -1,4 +1,4 @@
-"""What a producer does when another topic has its topic's name: it goes on there, never back, and takes no late word of
+"""A producer whose topic's name another topic has: it continues there, never back, and takes no late word of
 the former one for the new one's."""
 
 from __future__ import annotations

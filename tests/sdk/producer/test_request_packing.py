@@ -1,4 +1,4 @@
-"""Which batches share a produce request: within every limit, and each alone where they were refused together."""
+"""Batches that share a produce request: within every limit, and each alone if they were refused together."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def on_wire(batches: list[ProducerBatch]) -> int:
 
 
 def sizes(packing: RequestPacking, batches: list[ProducerBatch], node: HandDrivenNode = NODE) -> list[int]:
-    """How many batches each request has."""
+    """Returns the number of batches of each request."""
     return [len(part) for part in packing.pack(node, batches)]
 
 

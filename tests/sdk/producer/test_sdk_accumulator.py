@@ -149,7 +149,7 @@ def test_memory_is_never_exceeded_and_comes_back_when_batches_are_settled() -> N
     woken: list[bool] = []
     bench.accumulator.when_room(lambda: woken.append(True))
     batches = []
-    while drained := bench.drain():  # Somebody waits: nothing lingers.
+    while drained := bench.drain():  # A client waits: nothing lingers.
         batches.extend(drained)
     assert sum(batch.record_count for batch in batches) == sent
     for batch in batches:

@@ -439,7 +439,7 @@ async def _until(condition: Any) -> None:
 async def test_a_log_that_has_forgotten_the_producer_gets_a_fresh_identity_and_order_is_kept(
     cluster: ScriptedCluster,
 ) -> None:
-    """It expired there, or was evicted, or the topic was created anew."""
+    """It expired there, or was evicted, or the topic was created again."""
     async with producer_on(cluster) as producer:
         await settled(*await send_many(producer, 3))
         forgotten = cluster.logs[0].headers()[-1].producer_id
@@ -485,7 +485,7 @@ async def test_what_may_be_in_a_log_that_has_forgotten_the_producer_fails_indefi
 async def test_a_named_producer_that_loses_a_record_sends_none_after_it_and_does_not_claim_its_name_again(
     cluster: ScriptedCluster,
 ) -> None:
-    """Somebody else may have claimed it meanwhile, and must not be fenced by a producer that is broken."""
+    """Another client may have claimed it in the meantime, and must not be fenced by a producer that is broken."""
 
     async def refuse_the_first(cluster: ScriptedCluster, produced: Produced) -> errors_pb2.Error | None:
         if produced.header.base_sequence == 0:

@@ -614,7 +614,7 @@ async def test_an_error_that_is_none_of_ours_is_told_as_such() -> None:
     assert isinstance(error, UnknownServerError | RequestTimedOutError)
 
 
-# --- by itself --------------------------------------------------------------------------------------------------------
+# --- alone ----------------------------------------------------------------------------------------------------
 
 
 async def test_the_sender_comes_back_by_itself_to_what_lingers_fails_or_is_late() -> None:
@@ -642,7 +642,7 @@ async def test_timers_of_the_sender_end_with_it() -> None:
     assert woken == []
 
 
-# --- left and come back to --------------------------------------------------------------------------------------------
+# --- left and return to --------------------------------------------------------------------------------------------
 
 
 async def test_what_expires_in_a_pause_between_attempts_says_why_and_what_is_behind_goes_on() -> None:
@@ -792,7 +792,7 @@ async def test_a_node_that_takes_less_is_sent_less_at_once_from_then_on() -> Non
 
 
 async def test_order_holds_when_what_was_refused_together_is_sent_again() -> None:
-    """What was pipelined behind comes to a log that misses what is before it: it is sent after that, and unchanged."""
+    """Batches pipelined behind a missing one come to a log with a gap: they are sent after it, and unchanged."""
     bench = await Bench((1, 1)).start()
     handles = await send_together(bench, (0, 1, 0, 1))
     assert bench.sent()[-2:] == [[0, 1], [0, 1]]
@@ -883,7 +883,7 @@ async def test_a_named_producer_says_at_the_next_record_that_its_topic_is_anothe
 
 
 async def test_a_named_producer_sends_to_a_topic_that_it_meets_anew() -> None:
-    """Of partitions that it has sent nothing to, nothing can be in the former topic."""
+    """A partition that it has sent nothing to can have nothing in the former topic."""
     bench = await Bench((1, 1), producer_name="n").start()
     bench.sender._pipeline("t", 1)
     bench.cluster.show(1, 1, topic_id=NEXT_ID)

@@ -1,4 +1,4 @@
-"""A batch of nine kilobytes that stands for 256 MiB: nobody who reads batches allocates what it asks for."""
+"""A batch of nine kilobytes that stands for 256 MiB: no one who reads batches allocates what it asks for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long clients wait before they try again."""
+"""Waiting times of clients before they try again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a client's bearer token comes from, and what is said of one that is none."""
+"""Source of a client's bearer token, and the error for a text that is not a token."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_pipe_is_no_file_and_nobody_waits_for_it(tmp_path: Path) -> None:
             with pytest.raises(IllegalArgumentError, match=f"cannot read {pipe}: it is no file"):
                 asked.result(timeout=30)
         finally:
-            # Whoever waits after all is let go.
+            # A client that waits after all is let go.
             with contextlib.suppress(OSError):
                 os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
 

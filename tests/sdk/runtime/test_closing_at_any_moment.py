@@ -128,7 +128,7 @@ async def cluster() -> AsyncIterator[ScriptedCluster]:
 
 @pytest.fixture(autouse=True)
 def quickly() -> Iterator[None]:
-    """What was there before is left out of the search for what has been forgotten, and so are its warnings."""
+    """Objects that existed before are left out of the search for leaks, and so are their warnings."""
     with warnings.catch_warnings(action="ignore"):
         gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment of a call that waits: the clients' own thread goes on, and so does the next call."""
+"""Ctrl-C at any moment of a call that waits: the clients' own thread continues, and so does the next call."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_close_that_is_interrupted_anywhere_is_made_good_by_another(
 
 
 def in_another_thread(what: Callable[[], object]) -> bool:
-    """Whether another thread gets something done."""
+    """True if another thread gets something done."""
     thread = threading.Thread(target=what, daemon=True)
     thread.start()
     thread.join(DEADLINE_S)

@@ -1,4 +1,4 @@
-"""What C libraries print does not appear on the stderr of a program that uses the clients."""
+"""Output of C libraries does not appear on the stderr of a program that uses the clients."""
 
 from __future__ import annotations
 
@@ -83,6 +83,6 @@ def test_grpc_prints_nothing(closing_server: str, program: str, imports: str) ->
 
 
 def test_wanted_grpc_lines_stay(closing_server: str) -> None:
-    """Who asks gRPC for its lines gets them."""
+    """A program that asks gRPC for its lines gets them."""
     said = stderr_of(IDLE, IMPORTS["clients"], closing_server, GRPC_VERBOSITY="info")
     assert "chttp2_transport.cc" in said
