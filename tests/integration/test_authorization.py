@@ -1,6 +1,6 @@
-"""Permission on real nodes: rules are made while nobody is asked for any, then nodes are started that ask.
+"""Permission on real nodes: rules are made while no one is asked for any, then nodes are started that ask.
 
-Without certificates everybody is User:ANONYMOUS.
+Without certificates every user is User:ANONYMOUS.
 """
 
 from __future__ import annotations

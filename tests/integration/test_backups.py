@@ -162,7 +162,7 @@ def assert_nodes_are_sound(cluster: LocalCluster) -> None:
 def test_a_retry_after_the_restore_is_still_a_duplicate(
     source: LocalCluster, fresh: LocalCluster, tmp_path: Path
 ) -> None:
-    """What was acknowledged before the backup is sent again, as by a producer that never had the answer."""
+    """Records acknowledged before the backup are sent again, as by a producer that never received the answer."""
     create(source, "paid")
     for name in ({}, {"producer_name": "etl"}):
         with Producer(bootstrap_servers=source.bootstrap_servers, linger_ms=0, **name) as producer:
@@ -186,7 +186,7 @@ def test_a_retry_after_the_restore_is_still_a_duplicate(
 
 
 def test_a_producer_that_lives_through_a_restore_goes_on(tmp_path: Path) -> None:
-    """Behind its addresses is another cluster then, whose leader epochs begin anew."""
+    """Behind its addresses is another cluster then, whose leader epochs begin again."""
     reserved = ReservedPorts(1)
     [port] = reserved.ports
     with LocalCluster(nodes=1, base_port=port) as old:

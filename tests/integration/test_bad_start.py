@@ -33,7 +33,7 @@ def port() -> Iterator[int]:
 
 
 def refusal(data_dir: Path, port: int, **changes: object) -> str:
-    """What a node says that is started so; asserts that it ends, with one line and without a traceback."""
+    """Returns the line that a node prints that is started so; asserts that it stops, with one line and no traceback."""
     address = f"127.0.0.1:{port}"
     flags = {"node_id": 1, "listen": address, "data_dir": data_dir, "controllers": f"1@{address}", **changes}
     command = [sys.executable, "-m", "quorumlog.server"]

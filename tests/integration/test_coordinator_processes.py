@@ -1,4 +1,4 @@
-"""Coordinators of real nodes, asked as any client would: a member goes on when theirs is killed, stopped or paused."""
+"""Coordinators of real nodes, as clients use them: members continue when theirs is killed, stopped or paused."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class RawMember:
             time.sleep(0.02)
 
     def go_on(self) -> None:
-        """Goes on at the next coordinator, as the member that it was."""
+        """Continues at the next coordinator, as the member that it was."""
         epoch, deadline = self.epoch, time.monotonic() + PATIENCE_S
         while True:
             assert time.monotonic() < deadline
@@ -235,7 +235,7 @@ def test_a_coordinator_that_was_paused_for_longer_than_a_session_throws_nobody_o
     member = RawMember(one, "g")
     member.join()
     one.pause(1)
-    time.sleep(1.5 * SESSION_MS / 1000)  # So long nobody is heard: this is what is tested.
+    time.sleep(1.5 * SESSION_MS / 1000)  # So long no one is heard: this is what is tested.
     one.resume(1)
     assert not member.beat().HasField("error")
     [described] = member.stub(1).DescribeGroups(groups_pb2.DescribeGroupsRequest(group_ids=["g"])).groups

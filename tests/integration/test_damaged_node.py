@@ -1,4 +1,4 @@
-"""A node whose disk gave other bytes back than it was given: nobody is served them, and they are mended."""
+"""A node whose disk gave other bytes back than it was given: no one is served them, and they are mended."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def produce(cluster: LocalCluster) -> None:
 
 
 def consume(cluster: LocalCluster, *, ends: Callable[[], bool]) -> list[bytes]:
-    """What can be read from the start, in order, until ``ends``."""
+    """Returns the records that can be read from the start, in order, until ``ends``."""
     found: list[bytes] = []
     deadline = time.monotonic() + DEADLINE_S
     with Consumer(
@@ -127,7 +127,7 @@ def test_a_replica_with_a_damaged_end_is_set_aside_and_begins_anew_by_itself(tmp
         assert f"entry {last.index} of group {last.group} in {cluster.data_dir(2)} is damaged" in log_path.read_text()
         until("replica_begins_anew", log_path)
         assert consume(cluster, ends=lambda: False) == values()
-        # While it begins anew it may never have been out of sync for the others: what counts is what is on its disk.
+        # While it begins again it may never have been out of sync for the others: what counts is what is on its disk.
         deadline = time.monotonic() + DEADLINE_S
         cluster.stop(2)
         while [row.problem for row in batches(cluster.data_dir(2))] != [None] * BATCHES:

@@ -60,7 +60,7 @@ class Operator:
         os.replace(fresh, self.files / name)
 
     def trust(self, *, former: bool) -> None:
-        """Everybody trusts the next authorities, and the former ones too or not."""
+        """Every user trusts the next authorities, and the former ones too or not."""
         for authority in (self.node_ca, self.client_ca):
             name = authority.certificate.name
             self.replace(name, (self.former[name] if former else b"") + authority.certificate.read_bytes())
@@ -83,7 +83,7 @@ class Operator:
         self._cluster.wait_ready()
 
     def former_pair(self, name: str) -> Issued:
-        """What somebody has kept of before."""
+        """State that a client has kept from before."""
         kept = Issued(self._made / f"former-{name}.crt", self._made / f"former-{name}.key")
         for path, ending in zip(kept, ("crt", "key"), strict=True):
             path.write_bytes(self.former[f"{name}.{ending}"])
@@ -134,7 +134,7 @@ def set_up(admin: Admin) -> None:
 
 
 def is_taken_for_node(cluster: LocalCluster, pair: Issued, authority: bytes, node: int) -> bool:
-    """Whether another node answers to whoever shows a node's certificate."""
+    """True if another node answers to the caller that shows a node's certificate."""
     credentials = grpc.ssl_channel_credentials(authority, pair.key.read_bytes(), pair.certificate.read_bytes())
     expected = (("grpc.ssl_target_name_override", "node-1.quorumlog.internal"),)
     with grpc.secure_channel(cluster.peer_address(1), credentials, expected) as channel:
@@ -177,11 +177,11 @@ def test_every_key_is_replaced_under_load_and_no_client_notices(cluster: LocalCl
         for load in loads[:3]:
             load.wait_for(20)
 
-        # 1. Everybody trusts the next authorities beside the former ones.
+        # 1. Every user trusts the next authorities beside the former ones.
         operator.trust(former=True)
-        # Who never stops goes on with the former certificate to its end.
+        # Who never stops continues with the former certificate to its end.
         operator.renew_users("carol")
-        # 2. Nodes have their certificates of the next authority. One starts anew meanwhile: both kinds get along.
+        # 2. Nodes have their certificates of the next authority. One restarts before the others: both kinds get along.
         operator.renew_nodes()
         operator.restart(2)
         both = (operator.files / "node-ca.crt").read_bytes()
@@ -191,7 +191,7 @@ def test_every_key_is_replaced_under_load_and_no_client_notices(cluster: LocalCl
             lambda: not is_taken_for_node(cluster, operator.former_pair("node-3"), operator.former["node-ca.crt"], 3),
             "node 1 shows its next certificate",
         )
-        # 3. So do users. What was stolen of before is revoked: those who have the next one go on.
+        # 3. So do users. What was stolen of before is revoked: those who have the next one continue.
         operator.renew_users("alice", "admin")
         stolen = operator.former_pair("alice")
         assert admin.revoke(serials=[serial_number(stolen.certificate.read_bytes())]) == 1
@@ -217,7 +217,7 @@ def test_every_key_is_replaced_under_load_and_no_client_notices(cluster: LocalCl
             load.end()
         admin.alter_user_scram_credentials([UserScramCredentialDeletion("bob")])
 
-        # 4. Nobody trusts the former authorities any more, once every node was started anew.
+        # 4. No one trusts the former authorities any more, once every node was started again.
         operator.trust(former=False)
         for node in cluster.node_ids:
             operator.restart(node)

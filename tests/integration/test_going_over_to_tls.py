@@ -38,7 +38,7 @@ class Rolled:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
     def settings(self, node: int, stage: int) -> dict[str, str]:
-        """What a node is told before (0) and in each of the three rolls."""
+        """Returns a node's settings before (0) and in each of the three rolls."""
         controllers = self.plaintext if stage < 2 else self.peers
         told = {
             "node_id": str(node),
@@ -75,13 +75,13 @@ class Rolled:
             self.wait_healthy(stage if node == NODES[-1] else stage - 1)
 
     def options(self, stage: int) -> dict[str, str]:
-        """How clients reach every node."""
+        """Returns how clients reach every node."""
         if stage < 3:
             return {"bootstrap_servers": ",".join(self.plaintext.values())}
         return self.tls_options()
 
     def tls_options(self) -> dict[str, str]:
-        """How clients with a certificate do."""
+        """Returns how clients with a certificate reach every node."""
         return {"bootstrap_servers": ",".join(self.clients.values()), **self.certificates.of_client("admin")}
 
     def wait_healthy(self, stage: int, topics: tuple[str, ...] = ("orders",)) -> None:
@@ -110,7 +110,7 @@ class Rolled:
 
 
 class Writer:
-    """A producer that goes on writing numbers until it is told to end."""
+    """A producer that continues writing numbers until it is told to end."""
 
     def __init__(self, first: int, options: dict[str, str]) -> None:
         self._ended = threading.Event()

@@ -38,7 +38,7 @@ def done(cluster: LocalCluster, *arguments: str) -> str:
 
 
 def killed_and_back(cluster: LocalCluster, node: int, load: Load) -> None:
-    """A node is lost for a moment, and the load goes on without it."""
+    """A node is lost for a moment, and the load continues without it."""
     cluster.kill(node)
     load.goes_on()
     cluster.start(node)

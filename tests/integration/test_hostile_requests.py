@@ -1,6 +1,6 @@
 """Requests that no client of ours would make, to every method of the services: the node answers, and lives.
 
-Each field of each request is given values that a program with a mistake, or somebody with bad intentions, might send.
+Each field of each request is given values that a program with a mistake, or a client with bad intentions, might send.
 The methods and fields are taken from the services' descriptors, so that a new one is tried without being named here.
 """
 
@@ -150,7 +150,7 @@ def test_whatever_a_client_sends_the_node_answers_and_lives(cluster: LocalCluste
 def outcomes(
     channel: grpc.Channel, method: MethodDescriptor, requests: list[Message]
 ) -> Iterator[tuple[Message, grpc.StatusCode, str]]:
-    """How each of some calls, made at once, ended."""
+    """Returns how each of some calls, made at once, ended."""
     path = f"/{method.containing_service.full_name}/{method.name}"
     if method.client_streaming:
         stream = channel.stream_stream(path, request_serializer=type(requests[0]).SerializeToString)

@@ -41,7 +41,7 @@ _numbers = count(1)
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    # Leaderships return when somebody asks for that, and not by themselves in the midst of a test.
+    # Leaderships return when a client asks for that, and not by themselves in the midst of a test.
     settings = {"auto_leader_rebalance_enable": "false", "kafka_auto_create_topics_enable": "false"}
     with LocalCluster(nodes=3, kafka=True, settings=settings) as running:
         yield running
@@ -120,7 +120,7 @@ class Load:
 
 
 def read_all(cluster: LocalCluster, topic: str, records: int) -> list[int]:
-    """What is in partition 0."""
+    """Returns the records of partition 0."""
     consumer = Consumer({"bootstrap.servers": cluster.kafka_bootstrap_servers, "group.id": "reader", "log_level": 0})
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
@@ -157,7 +157,7 @@ def test_a_partition_is_moved_and_handed_over_under_load_and_nothing_is_lost(
             until(lambda: described()[2] == len(replicas), "all replicas are in sync")  # noqa: B023
             if described()[1] != replicas[0]:
                 outcome = admin.elect_leaders(ElectionType.PREFERRED, [rd_place]).result(DEADLINE_S)
-                # Whoever was asked who leads may not have heard yet.
+                # A client that was asked who leads may not have heard yet.
                 assert outcome[rd_place] is None or outcome[rd_place].code() == RdKafkaError.ELECTION_NOT_NEEDED
             until(lambda: described()[1] == replicas[0], "the first of them leads")  # noqa: B023
             until(lambda: load.delivered > before + 100, "records are written further")  # noqa: B023
@@ -178,7 +178,7 @@ def test_a_partition_is_moved_and_handed_over_under_load_and_nothing_is_lost(
             for entry in other_admin.describe_log_dirs({topic: [0]})
         }
 
-    # Replicas that are not wanted any more go in the background.
+    # Replicas that are no longer wanted go in the background.
     until(lambda: {node: set(found) for node, found in sizes().items()} == {1: {(topic, 0)}, 2: set(), 3: set()}, topic)
     assert sizes()[1][topic, 0] > written
 

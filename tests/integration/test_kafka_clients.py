@@ -1,5 +1,5 @@
 """Kafka's own clients on real nodes: what they write every client reads, what they ask for is done, or refused in words
-that they know, and what is no request harms nobody."""
+that they know, and what is no request harms no one."""
 
 from __future__ import annotations
 
@@ -328,7 +328,7 @@ def test_librdkafkas_members_share_a_topic_commit_and_take_over(
 def test_a_static_member_that_starts_anew_has_nobody_join_again(
     cluster: LocalCluster, full_topic: str, restarted: int
 ) -> None:
-    """Cooperative members say what they own: who starts anew owns nothing, and wants the same all the same."""
+    """Cooperative members say what they own: who starts again owns nothing, and wants the same all the same."""
     group = f"group-{next(_numbers)}"
 
     def member(number: int) -> Consumer:
@@ -539,7 +539,7 @@ def connect(cluster: LocalCluster) -> socket.socket:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """Whether the other side has ended it; waits for something to come."""
+    """True if the other side has closed the connection; waits for something to arrive."""
     try:
         while connection.recv(65_536):
             pass
@@ -576,7 +576,7 @@ def test_bytes_that_are_no_request_end_their_connection_alone_with_one_line(clus
 def test_connections_beyond_the_limits_are_closed_and_the_others_go_on(cluster: LocalCluster, topic: str) -> None:
     open_ones = [connect(cluster) for _ in range(80)]
     try:
-        # Nobody says anything on them: what can be read is their end.
+        # No one says anything on them: what can be read is their end.
         until(lambda: len(select.select(open_ones, [], [], 0)[0]) >= 20, "20 connections are closed")
     finally:
         for one in open_ones:

@@ -18,7 +18,7 @@ from quorumlog.local import LocalCluster
 pytestmark = pytest.mark.cluster
 
 PARTITIONS, RECORDS = 4, 200
-#: So long that nobody is put out because the machine is busy.
+#: So long that no one is put out because the machine is busy.
 SESSION_MS = 20_000
 DEADLINE_S = 60.0
 _numbers = count(1)

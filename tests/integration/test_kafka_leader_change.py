@@ -26,7 +26,7 @@ DEADLINE_S = 60.0
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    # Leaders are killed here. What is led on a busy machine shall not move by itself beside that.
+    # Leaders are killed here. What is led on a busy machine shall not move automatically beside that.
     with LocalCluster(nodes=3, kafka=True, settings={"election_timeout_ms": 3_000}) as running:
         with Admin(bootstrap_servers=running.bootstrap_servers) as admin:
             admin.create_topics([NewTopic(TOPIC, 1, 3), NewTopic("many", 40, 3)])
@@ -116,12 +116,12 @@ def test_a_consumer_of_librdkafka_looks_whether_its_position_is_there_and_reads_
     )
     consumer.close()
     assert read == [*range(1_500)]
-    # What it is told of its position keeps it where it is: another position would have been read from.
+    # What it is notified of its position keeps it where it is: another position would have been read from.
     assert any("Received" in line for line in told), told
 
 
 def test_a_consumer_of_kafka_python_reads_many_partitions_in_sessions(cluster: LocalCluster) -> None:
-    # To a node that was killed leaderships come back later by themselves: none shall move while they are read.
+    # To a node that was killed leaderships return later by themselves: none shall move while they are read.
     within_deadline(lambda: led_by_the_preferred(cluster, "many", 40), "the preferred leaders")
     # Nodes hear of it one after the other, and each look is at another one.
     within_deadline(lambda: leaders_of(cluster, "many") == set(cluster.node_ids), "each node leads some")

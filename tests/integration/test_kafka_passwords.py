@@ -1,4 +1,4 @@
-"""Passwords beyond ASCII: all clients sign in with those that users can be given."""
+"""Passwords beyond ASCII: all clients authenticate with those that users can be given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka's own clients over TLS, on real nodes: they sign in by password or certificate, and rules are about them."""
+"""Kafka's own clients over TLS, on real nodes: they authenticate by password or certificate, and ACLs apply."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Kafka's administrators over TLS, with rules on, on real nodes: they make users, give and take rights, and set quotas.
-What they change is so for clients that sign in."""
+What they change is so for clients that authenticate."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def write(options: dict[str, Any], topic: str = "orders", records: int = 1, size
 
 
 def is_let_in(options: dict[str, Any]) -> bool:
-    """Whether a client can sign in."""
+    """True if a client can authenticate."""
     errors: list[KafkaError] = []
     client = Producer({**options, "error_cb": errors.append})
     deadline = time.monotonic() + DEADLINE_S
@@ -161,7 +161,7 @@ def password_of(user: str, password: str = PASSWORD, iterations: int = 4_096) ->
 
 
 def result(asked: dict[Any, Any]) -> Any:
-    """What comes of the one thing that was asked for."""
+    """Returns the result of the single item that was requested."""
     (future,) = asked.values()
     return future.result(DEADLINE_S)
 
@@ -246,7 +246,7 @@ def test_who_has_no_right_to_the_cluster_is_told_so_and_changes_nothing(
 
 
 def _asked(admin: KafkaAdminClient, request: Any) -> Any:
-    """What comes of a request that kafka-python has, and its administrator does not."""
+    """Returns the result of a request that kafka-python has, and its administrator does not."""
 
     async def ask() -> Any:
         return await admin._manager.send(request)

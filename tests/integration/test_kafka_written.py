@@ -1,4 +1,4 @@
-"""What Kafka's clients have written, on real nodes: consumers, look-ups, backups and dumps read it with the rest."""
+"""Records of Kafka's clients on real nodes: consumers, look-ups, backups and dumps read them with the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A leader is killed under load and comes back: its partitions return to it, and no producer notices."""
+"""A leader is killed under load and returns: its partitions return to it, and no producer notices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A majority is lost for ever under load: the rest goes on as another cluster, and nobody of the former comes in."""
+"""A majority is lost permanently under load: the rest continues as another cluster, which no former node joins."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_one_of_three_goes_on_and_two_empty_nodes_join_it(tmp_path: Path) -> Non
                 assert "alone-1: restarts empty" in report
                 assert f"pairs-{witnessed[0]}: restarts empty" in report
                 cluster.start(1)
-                # The clients that were there all the time go on.
+                # The clients that were there all the time continue.
                 load.goes_on()
                 named.send("alone", b"named again", partition=0).result(timeout=PATIENCE_S)
                 named.close()
@@ -148,7 +148,7 @@ def test_one_of_three_goes_on_and_two_empty_nodes_join_it(tmp_path: Path) -> Non
         with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
             sent = producer.send("alone", b"after", partition=1).result(timeout=PATIENCE_S)
         assert sent.offset >= 1 << 40, "no offset of a lost record is given to another"
-        # What they have now counts: with node 1 gone, the others go on.
+        # What they have now counts: with node 1 gone, the others continue.
         cluster.kill(1)
         with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
             producer.send(*MOVED[:1], b"more", partition=0).result(timeout=PATIENCE_S)

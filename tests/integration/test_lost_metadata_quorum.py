@@ -1,4 +1,4 @@
-"""Two of three controllers are gone: whoever has signed in goes on writing and reading, and others sign in.
+"""Two of three controllers are gone: authenticated clients continue, and others authenticate.
 
 For longer than a few seconds: ``OUTAGE_S=60 pytest tests/integration/test_lost_metadata_quorum.py``.
 """

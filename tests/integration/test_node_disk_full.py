@@ -1,4 +1,4 @@
-"""A node whose disk fills up refuses appends with a retriable error, goes on serving reads, and recovers by itself."""
+"""A node whose disk fills up refuses appends with a retriable error, serves reads, and recovers automatically."""
 
 from __future__ import annotations
 

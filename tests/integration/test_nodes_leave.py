@@ -60,7 +60,7 @@ def test_a_node_whose_disk_is_lost_is_replaced_by_one_command_and_health_is_gree
             until(lambda: cli(cluster, "cluster", "health").returncode == 0, "all is well again")
         [topic] = admin.describe_topics([MOVED.topic], linearizable=True)
         assert sorted(topic.partitions[0].replicas) == [1, 2, 4]
-        # It never comes back under its id, and is told so: perhaps it ends before it has answered once.
+        # It never returns under its id, and is told so: perhaps it ends before it has answered once.
         with contextlib.suppress(ClusterError):
             cluster.start(3)
         until(lambda: "node 3 was removed from the cluster" in cluster.log_path(3).read_text(), "node 3 is told")

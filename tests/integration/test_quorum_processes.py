@@ -34,7 +34,7 @@ def test_a_dead_controller_is_replaced_and_the_cluster_survives_the_loss_of_anot
         assert replaced.stdout == f"nodes {left[0]},{left[1]},4 vote; before: {former}\n"
         assert voters(admin) == [*left, 4]
 
-        # The dead one comes back as a node that votes no more, so that another one may die.
+        # The dead one returns as a node that votes no more, so that another one may die.
         cluster.start(dead)
         until(lambda: dead in {each.node_id for each in admin.describe_quorum().observers}, "the dead one is back")
         until(lambda: not any(broker.fenced for broker in admin.describe_cluster().brokers), "all are up")
@@ -53,7 +53,7 @@ def test_a_node_that_comes_later_finds_a_quorum_that_has_moved() -> None:
         assert moved.stdout.endswith("4 voters survive the loss of 1, as 3 would\n")
         assert cli(cluster, "quorum", "remove", "1").returncode == 0
         assert voters(admin) == [3, 4, 5]
-        # All that it was told of the cluster is where the one that formed it was.
+        # All that it was notified of the cluster is where the one that formed it was.
         cluster.stop(2)
         cluster.start(2)
         cluster.kill(1)

@@ -70,7 +70,7 @@ def options_of(cluster: LocalCluster, user: str, folder: Path) -> dict[str, str]
 
 
 def throttled(metrics: list[str]) -> dict[str, float]:
-    """How long principals have waited, at all nodes together."""
+    """Returns how long principals have waited, at all nodes together."""
     waited: dict[str, float] = {}
     for address in metrics:
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=LIMIT_S) as page:

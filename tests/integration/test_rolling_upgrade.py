@@ -20,7 +20,7 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture
 def former(tmp_path: Path) -> str:
-    """Where the packages of the former version are."""
+    """Returns the directory of the former version's packages."""
     packages = lay_out(LEVEL_1, tmp_path)
     if packages is None:
         pytest.skip(f"this checkout does not have commit {LEVEL_1}: fetch its whole history")

@@ -218,7 +218,7 @@ def test_a_wrong_clock(tmp_path: Path) -> None:
         page.types_next()
         page.types_next()
         page.ends()
-        # Ahead by more than topics keep records by default: nobody is told, and only what it leads is deleted.
+        # Ahead by more than topics keep records by default: no one is told, and only what it leads is deleted.
         sets_clock(shift, str(2 * 7 * 86_400_000))
         leads_again(machines, 2)
         with Admin(bootstrap_servers=machines.bootstrap_servers) as admin:
@@ -235,7 +235,7 @@ def sets_clock(shift: Path, milliseconds: str) -> None:
 
 
 def leads_again(machines: Machines, node: int) -> None:
-    """A node is started anew, and leads what it prefers to lead."""
+    """A node is started again, and leads what it prefers to lead."""
     machines.stop(node)
     machines.start(node)
     until(lambda: is_healthy(machines), "all is well")

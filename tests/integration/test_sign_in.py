@@ -1,4 +1,4 @@
-"""Sign-in by password and token, and revocation, on real nodes: who is let in, what goes on, and what tells nobody."""
+"""Passwords, tokens and revocation on real nodes: who is let in, what continues, and what tells no one."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def admin(cluster: LocalCluster) -> Iterator[Admin]:
 
 
 def signed_in(cluster: LocalCluster, user: str = "alice", password: str = CANARY) -> dict[str, str]:
-    """Options of a client that signs in by password."""
+    """Options of a client that authenticates by password."""
     return {
         "bootstrap_servers": cluster.password_servers,  # type: ignore[attr-defined]
         "security_protocol": "SASL_SSL",
@@ -132,7 +132,7 @@ def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def is_delivered(producer: Producer, value: bytes) -> bool:
-    """Whether a record is delivered in the time that the producer has for it: on a busy machine not the first one."""
+    """True if a record is delivered within the producer's timeout: on a busy machine the first one may not be."""
     try:
         producer.send("orders", value, partition=0).result(LIMIT_S)
     except RequestTimedOutError:
@@ -141,13 +141,13 @@ def is_delivered(producer: Producer, value: bytes) -> bool:
 
 
 def until_refused(attempt: Callable[[], object]) -> QuorumlogError:
-    """The first refusal of something that goes on for a while."""
+    """The first refusal of something that continues for a while."""
     deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
         try:
             attempt()
         except QuorumlogError as error:
-            # What was under way just then may have taken effect: that fails, but nobody refuses it.
+            # What was under way just then may have taken effect: that fails, but no one refuses it.
             if error.definite:
                 return error
     raise AssertionError(f"it still goes on after {LIMIT_S} s")
@@ -310,7 +310,7 @@ class Thief:
         return grpc.secure_channel(place, grpc.ssl_channel_credentials(self._ca))
 
     def ask(self, place: str) -> grpc.StatusCode:
-        """What becomes of a call in the stolen session."""
+        """Returns the result of a call in the stolen session."""
         with self._channel(place) as channel:
             stub = data_plane_pb2_grpc.DataPlaneStub(channel)
             try:

@@ -39,7 +39,7 @@ def test_a_node_that_was_away_too_long_for_the_log_catches_up_by_a_snapshot() ->
         wait_until(lambda: "snapshot_installed" in cluster.log_path(away).read_text())
         with Admin(bootstrap_servers=cluster.address(away)) as admin:
             wait_until(lambda: len(admin.list_topics()) == TOPICS)
-        # What it has now is on its disk: it comes back with it.
+        # What it has now is on its disk: it returns with it.
         cluster.kill(away)
         cluster.start(away)
         cluster.wait_ready()

@@ -1,4 +1,4 @@
-"""Where nodes listen, only nodes get a frame in. The audit log names those whom TLS lets in and the node refuses."""
+"""Only nodes get a frame in at node ports. The audit log names those whom TLS lets in and the node refuses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 
 def audited(cluster: LocalCluster) -> list[dict[str, object]]:
-    """What the node that strangers go to has written about them."""
+    """Returns what the node that strangers connect to has written about them."""
     lines = audit_lines(cluster.log_path(ASKED).parent / "audit.jsonl")
     return [each for each in lines if (each["node"], each["event"]) == (ASKED, "peer_refused")]
 

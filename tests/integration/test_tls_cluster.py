@@ -381,7 +381,7 @@ def test_clients_without_a_certificate_have_a_listener_of_their_own(tmp_path: Pa
         ca = cluster.client_tls["ssl_ca_location"]
         with (
             Admin(bootstrap_servers=place, security_protocol="SSL", ssl_ca_location=ca) as admin,
-            # What they are told once they have signed in: test_sign_in.py.
+            # What they are told once they have authenticated: test_sign_in.py.
             pytest.raises(SaslAuthenticationFailedError, match="SASL_SSL"),
         ):
             admin.describe_cluster()
@@ -465,7 +465,7 @@ def test_metrics_are_served_here_in_plain_and_elsewhere_to_whoever_may_see_them(
 
 
 def two_ports_in_a_row(request: pytest.FixtureRequest) -> int:
-    """The first of two ports that nobody else is given while the test lasts. Who names them may listen there."""
+    """The first of two ports that no one else is given while the test lasts. Who names them may listen there."""
     for _ in range(1_000):
         with ExitStack() as held:
             first = held.enter_context(socket.socket())

@@ -1,4 +1,4 @@
-"""Topics are deleted, made anew and grown on real nodes, while clients use them and nodes are away."""
+"""Topics are deleted, created again and grown on real nodes, while clients use them and nodes are away."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def read(cluster: LocalCluster, topic: str) -> list[bytes]:
 
 
 class Writer:
-    """Sends numbered records in the background, and goes on whatever fails."""
+    """Sends numbered records in the background, and continues whatever fails."""
 
     def __init__(self, cluster: LocalCluster, topic: str) -> None:
         self.acknowledged: list[int] = []
@@ -171,7 +171,7 @@ def test_a_node_that_was_down_gives_up_what_was_deleted_meanwhile(
     cluster.start(3)
 
     def gone() -> bool:
-        # A connection that failed while the node was down is not made anew at once.
+        # A connection that failed while the node was down is not created again at once.
         described = {d.node_id: d for d in admin.describe_nodes() if not isinstance(d, QuorumlogError)}
         return all(n in described and described[n].groups == groups[n] - 1 for n in cluster.node_ids)
 

@@ -1,4 +1,4 @@
-"""Two copies and a witness on three nodes: each node is killed in turn under load, and the writes go on."""
+"""Two copies and a witness on three nodes: each node is killed in turn under load, and the writes continue."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_small_third_node_takes_witnesses_only(tmp_path: Path) -> None:
 
 
 def created(admin: Admin, topic: NewTopic) -> bool:
-    """Whether a topic could be created by now."""
+    """True if a topic could be created by now."""
     try:
         admin.create_topics([topic])
     except UnsupportedVersionError:

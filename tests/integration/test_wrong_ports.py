@@ -53,6 +53,6 @@ def test_missing_tls_is_recognised(cluster: LocalCluster) -> None:
 
 
 def test_other_addresses_are_left_alone() -> None:
-    """Where nothing listens, or what is no address."""
+    """Addresses at which nothing listens, and texts that are no address."""
     for address in ("127.0.0.1:1", "nonsense", "127.0.0.1:x", "[::1]:1"):
         assert what_answers(address, tls=False) is None
