@@ -129,7 +129,7 @@ class BareCoordinator:
         return self._streams
 
     def close_stream(self, client: str, node: int, stream: int) -> None:
-        """Heartbeats on it are not answered any more."""
+        """Heartbeats on it are no longer answered."""
 
         def forget() -> None:
             for key in [key for key, parked in self._parked.items() if parked.stream == stream]:
@@ -241,7 +241,7 @@ class BareCoordinator:
 
     def fail_over(self) -> None:
         """Another replica leads: it knows what the log says, and nothing of what members have said. All sessions begin
-        anew, and who waits is told to look for it."""
+        again, and who waits is told to look for it."""
         self._newest.clear()
         parked, self._parked = self._parked, {}
         for each in parked.values():

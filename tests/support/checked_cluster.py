@@ -67,7 +67,7 @@ class CheckedCluster(Cluster):
     # -- what the driver does -------------------------------------------------------------------------------------
 
     def destroy_removed(self, node_id: int) -> None:
-        """Destroys a replica that is no member any more, as soon as a leader may have that done."""
+        """Destroys a replica that is no longer a member, as soon as a leader may have that done."""
         for leader in self.leading():
             core = self.core(leader)
             if core.is_configuration_everywhere and node_id not in core.configuration.members:
@@ -260,7 +260,7 @@ class CheckedCluster(Cluster):
         raise AssertionError(f"no convergence: {state}")
 
     def leading(self) -> list[int]:
-        """Who leads, as far as they know."""
+        """Returns the nodes that lead, as far as they know."""
         return [node_id for node_id in self.up if self.core(node_id).is_leader]
 
     def converged(self) -> bool:

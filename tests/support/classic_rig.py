@@ -1,5 +1,5 @@
 """Classic groups on a coordinator's leader without Raft under it: what it decides is applied at once, unless a test
-holds that back. A second replica applies the same, and another leader goes on from a snapshot when a test says so."""
+holds that back. A second replica applies the same, and another leader continues from a snapshot when a test says so."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ class ClassicRig:
         return call.request_id
 
     def call(self, request: ClassicRequest, *, client: RequestContext = ORIGIN, wait_ms: int = 300_000) -> ClassicCall:
-        """What a client asks for, for whoever has it decided."""
+        """What a client asks for, for the caller that has it decided."""
         self._requests += 1
         self._open.add(self._requests)
         deadline = self.clock.awake_us + wait_ms * 1000
@@ -196,7 +196,7 @@ class ClassicRig:
         return answer
 
     def is_waiting(self, number: int) -> bool:
-        """Whether a call is not answered yet."""
+        """True if a call is not answered yet."""
         return number in self._open
 
     # -- what members say -----------------------------------------------------------------------------------------

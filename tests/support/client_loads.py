@@ -15,7 +15,7 @@ FAILOVER_S = 5.0
 
 
 class Load:
-    """A client that goes on until it is told to end, and notes how long nothing came."""
+    """A client that continues until it is told to end, and notes how long nothing came."""
 
     def __init__(self, name: str, run: Callable[[Load], None]) -> None:
         self.name = name
@@ -78,7 +78,7 @@ def written(options: dict[str, str], partition: int, *, ahead: int = 1) -> Calla
 
 
 def read(options: dict[str, str], partition: int | None = None) -> Callable[[Load], None]:
-    """Reads one partition, or as a member of a group, which commits by itself."""
+    """Reads one partition, or as a member of a group, which commits automatically."""
 
     def run(load: Load) -> None:
         group = "readers" if partition is None else None

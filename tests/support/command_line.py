@@ -35,7 +35,7 @@ def leader_of(cluster: LocalCluster, topic: str | None = None, partition: int = 
     elections now and then.
 
     Raises:
-        AssertionError: there is none within ``PATIENCE_S``.
+        AssertionError: none exists within ``PATIENCE_S``.
     """
     deadline = time.monotonic() + PATIENCE_S
     while (found := cluster.leader(topic, partition)) is None:

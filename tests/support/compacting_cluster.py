@@ -196,7 +196,7 @@ class Compacting(Quiet):
     # -- what must hold ---------------------------------------------------------------------------------------------
 
     def check(self, node: int) -> None:
-        """Of what a node has on its disk: nothing is lost, nothing has come back, below the point each key is once."""
+        """Of what a node has on its disk: nothing is lost, nothing has returned, below the point each key is once."""
         content, compacted = self.content(node)
         end = max((placed.offset for placed in content), default=-1) + 1
         self.judge({placed.offset: placed.record for placed in content}, compacted, end)
@@ -228,7 +228,7 @@ class Compacting(Quiet):
             self.check(node)
 
     def rest(self) -> None:
-        """Waits until all replicas have reached the same point and no leader finds it worth to go on."""
+        """Waits until all replicas have reached the same point and no leader finds it worth to continue."""
         nodes = self.cluster.node_ids
         for _ in range(60):
             before = {(self.durable(node).last, self.reached(node)) for node in nodes}

@@ -116,7 +116,7 @@ def advance(disk: SimDisk, scheduler: Scheduler, transaction: Transaction) -> No
 
 
 def reaches(place: int) -> Callable[[BatchRow], bool]:
-    """Whether a batch ends at or beyond a position."""
+    """Returns a predicate: true if a batch ends at or beyond a position."""
     return lambda row: row.end_position >= place
 
 

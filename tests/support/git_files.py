@@ -1,4 +1,4 @@
-"""What git knows about the files of the checkout."""
+"""Files of the checkout, as git lists them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kafka-python's tests call a broker that somebody else has started: its package leaves the module out."""
+"""What kafka-python's tests call a broker that another client has started: its package leaves the module out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ExternalService:
 
 
 class SpawnedService:
-    """A broker of a test's own: there is none."""
+    """A broker of a test's own: none exists."""
 
     def __init__(self, *arguments: object) -> None:
         raise NotImplementedError("these tests run against a broker that is there")

@@ -68,7 +68,7 @@ class Machines:
         return self.cluster.bootstrap_servers
 
     def data_dir(self, node: int) -> Path:
-        """Where a node keeps its data."""
+        """Returns the directory in which a node keeps its data."""
         return self.cluster.data_dir(node)
 
     def start(self, node: int) -> None:
@@ -82,7 +82,7 @@ class Machines:
 
     def is_let_in(self, node: int) -> None:
         """Waits until a node that was started counts as up, or says why it waits: who types takes longer than a test to
-        go on."""
+        continue."""
 
         def is_seen() -> bool:
             if " returned_empty " in self.cluster.log_path(node).read_text().rpartition(" node_started ")[2]:
@@ -113,7 +113,7 @@ class Machines:
         return text.replace(_DATA_DIR, str(self.data_dir(node)))
 
     def as_in_page(self, printed: str) -> str:
-        """What was printed, as it would be on machines with the addresses and directories of the documents."""
+        """Returns what was printed, as it would be on machines with the addresses and directories of the documents."""
         for node in self.cluster.node_ids:
             here, there = self.cluster.address(node), f"10.0.0.{node}:19092"
             # In a table the columns stay where they are.

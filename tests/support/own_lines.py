@@ -9,7 +9,7 @@ import pytest
 
 def own_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     """The clients' lines of this thread. Those that earlier tests have left to a thread of their own may have something
-    to say meanwhile, and so may asyncio, of what is collected as garbage just now."""
+    to say in the meantime, and so may asyncio, of what is collected as garbage just now."""
     return [
         record.getMessage()
         for record in caplog.records

@@ -57,7 +57,7 @@ def counter_of(cluster: LocalCluster, topic: str) -> Iterator[Callable[[], int]]
 
 
 def records_in(cluster: LocalCluster, topic: str) -> int:
-    """How many records a topic holds."""
+    """Returns the number of records of a topic."""
     with counter_of(cluster, topic) as count:
         return count()
 

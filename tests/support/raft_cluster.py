@@ -129,7 +129,7 @@ class Replica:
     applied: list[Entry] = field(default_factory=list)
     #: (index, hash) of everything ever applied here, over all lives.
     applied_from: int = 0
-    #: From which index on a replica that came back has a say.
+    #: From which index on a replica that returned has a say.
     votes_from: int = 0
 
 

@@ -8,9 +8,9 @@
     campaign 1 / timeout 1 / wait 5ms                an election now; at its deadline; let time pass
     propose 1 text / learners 1 4 5                  an entry; a change of the learners
     replace 1 2 3 4 [learners 5] [witness=4]         node 1 proposes other voters
-    destroy 4 voters 1 2 3 [from=9]                  a removed replica is destroyed, and made anew as a learner, which
+    destroy 4 voters 1 2 3 [from=9]                  a removed replica is destroyed, and remade as a learner, which
                                                      has a say once it knows that index 9 is committed; with ``data`` it
-                                                     is no witness any more
+                                                     is no longer a witness
     deliver [filters] / drop [filters]               what is under way now, not what that causes
     keep NAME [filters] / replay NAME                copies of messages under way, to be delivered again later
     persist 1 [n] / crash 1 [synced=n] / restart 1   sync the oldest n writes (all); lose what is not synced

@@ -21,7 +21,7 @@ PATIENCE_S = 30
 
 @dataclass
 class Answer:
-    """What came back. ``chunks`` grows while a stream lasts."""
+    """What returned. ``chunks`` grows while a stream lasts."""
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class RawBrowser:
         host: str = HOST,
         body: bytes = b"",
     ) -> tuple[Answer, asyncio.Task[None], asyncio.Event]:
-        """Asks, and goes on; the event closes the connection."""
+        """Asks, and continues; the event closes the connection."""
         answer, gone = Answer(), asyncio.Event()
         sent = [("host", host), *headers, *([("cookie", self.cookie)] if self.cookie else [])]
         raw, _, query = path.partition("?")

@@ -1,4 +1,4 @@
-"""Who may do what, for tests of parts of a node."""
+"""Rights of principals, for tests of parts of a node."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from quorumlog.server.step.node_service import StepTime
 from quorumlog.v1 import acls_pb2, metadata_log_pb2
 from quorumlog.v1.acls_pb2 import ACL_PATTERN_LITERAL, ACL_PERMISSION_ALLOW, Acl, AclOperation, AclResourceType
 
-#: Everybody may do everything.
+#: Every user may do everything.
 UNRESTRICTED = AuthorizationOptions()
-#: Nobody may do anything that no rule allows, but User:root.
+#: No one may do anything that no rule allows, but User:root.
 RESTRICTED = AuthorizationOptions(enabled=True, super_users=frozenset({"User:root"}))
 
 

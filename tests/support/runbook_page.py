@@ -85,7 +85,7 @@ class Command:
 
     @property
     def only_looks(self) -> bool:
-        """Whether it changes nothing, so that it may be typed again."""
+        """True if it changes nothing, so that it may be typed again."""
         return _LOOKS.match(self.text) is not None
 
     def written(self) -> str:

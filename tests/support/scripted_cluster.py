@@ -85,7 +85,7 @@ class StaySilent(Exception):
     """Raised by a script: never answer."""
 
 
-#: Decides on a request of a fetch session: None lets it go on.
+#: Decides on a request of a fetch session: None lets it continue.
 SessionScript = Callable[[data_plane_pb2.FetchRequest], errors_pb2.Error | None]
 #: Decides on a batch: None lets the log decide; an Error is the answer.
 ProduceScript = Callable[["ScriptedCluster", Produced], Awaitable[errors_pb2.Error | None]]

@@ -51,7 +51,7 @@ class ScriptedCoordinators:
         deleted_ids: the ids of topics by which offsets were deleted.
         hints: whether nodes that do not coordinate say who does.
         knows_offsets: whether nodes describe groups with what they have committed; older ones do not know how.
-        refuse: decides on a call: None lets it go on.
+        refuse: decides on a call: None lets it continue.
     """
 
     def __init__(self, cluster: ScriptedCluster, partitions: int = 3) -> None:
@@ -69,7 +69,7 @@ class ScriptedCoordinators:
         )
 
     def partition(self, group_id: str) -> int:
-        """Which partition keeps a group."""
+        """Returns the partition that keeps a group."""
         return sum(group_id.encode()) % len(self.leaders)
 
     def elect(self, partition: int, leader: int) -> None:
@@ -77,7 +77,7 @@ class ScriptedCoordinators:
         self.leaders[partition] = (leader, self.leaders[partition][1] + 1)
 
     def count(self, method: str) -> int:
-        """How often something was asked."""
+        """Returns how often a method was called."""
         return sum(asked.method == method for asked in self.asked)
 
 

@@ -46,9 +46,9 @@ class ScriptedMembers:
     Attributes:
         leader: the node that coordinates, and its epoch.
         heartbeats: as they came.
-        on_heartbeat: decides on a heartbeat: None lets it go on. May raise StaySilent or LoseStream.
+        on_heartbeat: decides on a heartbeat: None lets it continue. May raise StaySilent or LoseStream.
         on_answer: sees what a heartbeat is about to be answered; may raise likewise: then the answer is lost.
-        on_commit: decides on a commit: None lets it go on.
+        on_commit: decides on a commit: None lets it continue.
     """
 
     def __init__(self, cluster: ScriptedCluster) -> None:
@@ -74,7 +74,7 @@ class ScriptedMembers:
         return self.table.groups["g"]
 
     def committed(self, partition: int) -> int | None:
-        """What group ``g`` has committed of a partition of ``t``."""
+        """Returns the offset that group ``g`` has committed of a partition of ``t``."""
         group = self.table.groups.get("g")
         stored = group.offsets.get((self.cluster.topic_id, partition)) if group is not None else None
         return None if stored is None else stored.offset

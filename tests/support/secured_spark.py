@@ -1,6 +1,6 @@
 """Spark's tests once more on clusters for many users: QUORUMLOG_SECURED=1 pytest tests/spark/test_stream_write.py ...
 
-Nodes have TLS, everybody signs in by password (SCRAM-SHA-256), and rules say who may do what. The tests are the same:
+Nodes have TLS, users authenticate by password (SCRAM-SHA-256), and ACLs say who may do what. The tests are the same:
 what they make clusters, clients and queries with says how nodes are reached. What tests do themselves is done by one
 user, what Spark does by another, who may read, write, and belong to groups.
 """
@@ -53,7 +53,7 @@ _authority = ""
 
 
 class SecuredCluster(LocalCluster):
-    """A cluster at which everybody signs in; or, where a test says itself how it is secured, as it says."""
+    """A cluster at which every user authenticates; or, where a test says itself how it is secured, as it says."""
 
     def __init__(self, nodes: int = 3, **options: Any) -> None:
         self._places = ReservedPorts(0 if options.get("tls") else nodes)
@@ -98,7 +98,7 @@ class SecuredCluster(LocalCluster):
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients sign in."""
+        """Where clients authenticate."""
         if not self._places.ports:
             return LocalCluster.bootstrap_servers.fget(self)  # type: ignore[attr-defined,no-any-return]
         return ",".join(f"127.0.0.1:{port}" for port in self._places.ports)
@@ -131,7 +131,7 @@ _FORMER: dict[str, Any] = {"Admin": Admin}
 
 
 def _signed_in(name: str) -> type:
-    """A client that signs in, unless it says how it reaches nodes."""
+    """A client that authenticates, unless it says how it reaches nodes."""
     former = _FORMER[name] = getattr(quorumlog.sdk, name)
 
     def __init__(self: object, *topics: object, **options: object) -> None:

@@ -45,7 +45,7 @@ class SignInRig:
 
     Arguments:
         verifier: of bearer tokens; None: the node takes none.
-        token_users: whom a token may name although there is somebody else of that name.
+        token_users: whom a token may name although there is another client of that name.
     """
 
     def __init__(

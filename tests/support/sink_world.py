@@ -38,7 +38,7 @@ class SinkWorld:
         self.page_size = 1_000
         #: Producers whose names were deleted, as far as the partitions' leaders have heard.
         self.deleted = set[int]()
-        #: Called before each call to the cluster, by whoever makes it.
+        #: Called before each call to the cluster, by the caller that makes it.
         self.before_call: Callable[[], None] = lambda: None
         monkeypatch.setattr(runs, "_ask", self._claim)
         monkeypatch.setattr(runs, "_listed", self._list)
@@ -148,7 +148,7 @@ class InMemoryProducer:
         """Everything is sent at once."""
 
     def end_epoch(self) -> None:
-        """Nobody looks here."""
+        """No one looks here."""
 
     def send_arrow(self, topic: str, batch: pa.RecordBatch, *, partition: int) -> Future[None]:
         """Appends it, knows it for a duplicate, or refuses it."""

@@ -16,7 +16,7 @@ GROUP = 3
 
 
 def data_of(index: int) -> bytes:
-    """What the snapshot at an index holds."""
+    """Returns the content of the snapshot at an index."""
     return random.Random(index).randbytes(9_000 + index * 100 % 50_000)
 
 

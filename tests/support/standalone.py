@@ -105,7 +105,7 @@ class StandaloneSpark:
             self._said(f"worker-{number}", r"(Successfully registered) with master")
 
     def pause_worker(self, number: int) -> None:
-        """Lets a worker, its executors and their Python processes do nothing any more, and nobody notices yet."""
+        """Lets a worker, its executors and their Python processes do nothing any more, and no one notices yet."""
         _to_each(self._workers[number], psutil.Process.suspend)
 
     def kill_worker(self, number: int) -> None:

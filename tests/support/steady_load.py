@@ -1,4 +1,4 @@
-"""A load that goes on beside what a test does to a cluster."""
+"""A load that continues beside what a test does to a cluster."""
 
 from __future__ import annotations
 

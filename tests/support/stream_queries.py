@@ -22,12 +22,12 @@ SLOW_START = "failed to connect back"
 
 
 def is_slow_start(error: StreamingQueryException) -> bool:
-    """Whether Spark has not waited for Python to start."""
+    """True if Spark has not waited for Python to start."""
     return SLOW_START in str(error)
 
 
 class InjectedError(Exception):
-    """What a test makes a micro-batch fail with."""
+    """Error with which a test makes a micro-batch fail."""
 
 
 class StreamedTopic:
@@ -47,7 +47,7 @@ class StreamedTopic:
         self._options = {"quorumlog.bootstrap.servers": bootstrap_servers, **options}
 
     def start(self, schema: str | None = None, *, until_now: bool = False, **options: str) -> StreamingQuery:
-        """Begins, or goes on at the checkpoint, with further options."""
+        """Begins, or continues at the checkpoint, with further options."""
         reader = self._spark.readStream.format("quorumlog").options(**(self._options | options))
         frame = (reader if schema is None else reader.schema(schema)).load()
         writer = frame.writeStream.foreachBatch(self._keep).option("checkpointLocation", str(self._checkpoint))

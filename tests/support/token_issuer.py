@@ -1,4 +1,4 @@
-"""Somebody whose tokens nodes take: makes keys, the file with their public halves, and tokens."""
+"""A client whose tokens nodes take: makes keys, the file with their public halves, and tokens."""
 
 from __future__ import annotations
 
