@@ -1,4 +1,4 @@
-"""What all tests share: the plugins' tester, and the scenarios' numbers (docs/internals/raft.md, the table).
+"""Fixtures of all tests: the plugins' tester, and the scenarios' numbers (docs/internals/raft.md, the table).
 
 ``pytest --scenario 15`` runs what plays scenario 15, ``--scenario 15b`` one of its stories, ``--scenario all`` every
 test with a number.
@@ -45,7 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def is_of_somebody(record: logging.LogRecord) -> bool:
-    """Whether asyncio reports what a test can do something about.
+    """True if asyncio reports something that a test can prevent.
 
     All event loops of a process share gRPC's one queue of what is completed, and the thread of the clients that an
     earlier test has used still runs one: the loop that comes second to an event finds nothing to read, and what comes

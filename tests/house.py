@@ -93,7 +93,7 @@ class Module:
         return found
 
     def imports(self, names: set[str]) -> set[str]:
-        """Which of the modules with these names it imports."""
+        """Returns those of the modules with these names that it imports."""
         found = set()
         for parent, members in self.imported:
             # A package is imported only for a name that is not one of its modules.
@@ -277,7 +277,7 @@ def scaffolding_lines(root: Path) -> tuple[int, int]:
 
 
 def count_in_python(root: Path, text: str) -> int:
-    """How often a text occurs in the Python files of the repository."""
+    """Returns how often a text occurs in the Python files of the repository."""
     files = (path for folder in (*FLOORS, *BESIDE_THE_FLOORS) for path in (root / folder).rglob("*.py"))
     return sum(path.read_text().count(text) for path in files)
 

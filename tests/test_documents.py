@@ -1,4 +1,4 @@
-"""What the documents say exists: commands and their options, errors and how they answer, files."""
+"""Tests that what the documents name exists: commands and their options, errors and how they answer, files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures name the commit that they were measured on, and those that everybody looks at first are not old.
+"""Figures name the commit that they were measured on, and those that every user looks at first are not old.
 
 A block of figures stands between ``<!-- NAME -->`` and ``<!-- /NAME -->``. ``python -m bench compare COMMIT`` tells
 whether what came since has made anything slower.

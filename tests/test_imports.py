@@ -199,7 +199,7 @@ def modules_of(floor: str, room: str) -> list[Path]:
 
 
 def may_import(floor: str, room: str, name: str) -> bool:
-    """Whether a room may use a name of its floor."""
+    """True if a room may use a name of its floor."""
     inside = name.removeprefix(floor).removeprefix(".")
     theirs = inside.split(".")[0] if inside.split(".")[0] in ROOMS[floor] else ""
     if theirs == room:

@@ -1,4 +1,4 @@
-"""What an installation holds: a wheel what users run, the editable install of a checkout everything, types included."""
+"""Contents of installations: a wheel what users run, the editable install of a checkout all, types included."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 import quorumlog
 
-#: A wheel is built, and a type checker reads all that it needs anew.
+#: A wheel is built, and a type checker reads all that it needs again.
 pytestmark = pytest.mark.timeout(400)
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -1,4 +1,4 @@
-"""``python -m bench kafka-port``: what is held against its budget, and how. Measuring takes minutes; nobody waits."""
+"""``python -m bench kafka-port``: what is held against its budget, and how. Measuring takes minutes; no one waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m bench --tls``: what is held against its target, and how. Measuring takes minutes; nobody waits for it."""
+"""``python -m bench --tls``: what is held against its target, and how. Measuring takes minutes; no one waits for it."""
 
 from __future__ import annotations
 

@@ -44,12 +44,12 @@ def end_offset(offset: int, at: int) -> Operation:
 
 
 def reset(offset: int, at: int, process: str = "c", final: bool = False) -> Operation:
-    """A reader goes on from the log start."""
+    """A reader continues from the log start."""
     return Operation(process, OperationKind.RESET, at, at + 5, OperationOutcome.OK, "t-0", offset=offset, final=final)
 
 
 def trimmed() -> list[Operation]:
-    """The first three of four records are not kept any more when a reader comes to the third."""
+    """The first three of four records are no longer kept when a reader comes to the third."""
     return [
         *good()[:8],
         reset(3, 80),
@@ -60,7 +60,7 @@ def trimmed() -> list[Operation]:
 
 
 def good() -> list[Operation]:
-    """Three acknowledged sends, one that nobody knows of, one that failed; a reader and a final reader."""
+    """Three acknowledged sends, one that no one knows of, one that failed; a reader and a final reader."""
     return [
         send("a", 0, 10),
         send("b", 1, 20),

@@ -106,7 +106,7 @@ def test_a_commit_at_the_instant_of_a_handover_may_be_of_either_owner() -> None:
 
 
 def overtaken(commits: list[tuple[int, int, int]], told: int) -> list[GroupOperation]:
-    """A member commits (number, offset, when it gets there), reads anew how far it has come, and goes on from there."""
+    """A member commits (number, offset, when it gets there), reads its position again, and continues from there."""
     return [
         act(Act.PROCESS, "a", 11, 20, 0, 4),
         *(act(Act.COMMIT, "a", 20 + number, when, offset, number=number) for number, offset, when in commits),

@@ -1,4 +1,4 @@
-"""What members write down of themselves is read back, made into a history, and judged."""
+"""Tests that the logs of members are read back, made into a history, and judged."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def first_owner(ending: Sequence[MemberEvent] = ()) -> list[MemberEvent]:
 
 
 def second_owner(first: int, at_us: int = 100) -> list[MemberEvent]:
-    """Takes over at an offset, and goes on to 9."""
+    """Takes over at an offset, and continues to 9."""
     return [assigned(at_us), worked(at_us + 20, records(first, 10 - first)), *commit(1, 10, at_us + 30)]
 
 

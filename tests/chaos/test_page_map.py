@@ -1,4 +1,4 @@
-"""What each byte of a data file means: flips of those that mean something are found, flips of the others do no harm."""
+"""Tests of the meaning of each byte of a data file: harmful flips are found, flips of the others do no harm."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def found_in(data_dir: Path) -> str:
-    """What a node finds at its start, and then by its scrub; empty where all is sound."""
+    """Returns what a node finds at its start, and then by its scrub; empty if all is sound."""
     data_file = data_dir / "data.mdb"
     try:
         content = examine(data_file)
@@ -62,7 +62,7 @@ def found_in(data_dir: Path) -> str:
 
 
 def struck_and_not_found(data_dir: Path, page_map: PageMap, kinds: tuple[str, ...]) -> list[str]:
-    """Of all flips that damage pages of some kinds, those that nothing finds."""
+    """Returns those flips, of all that damage pages of some kinds, that nothing finds."""
     missed = []
     sound = (data_dir / "data.mdb").read_bytes()
     with (data_dir / "data.mdb").open("r+b") as file:
@@ -107,7 +107,7 @@ def test_every_flip_of_a_byte_that_means_something_is_found_and_no_other_is_take
         if meant:
             assert found, f"{where} was not found"
         elif kind not in (META, FREE_LIST, NAMES):
-            # There some of what means nothing by itself is compared with other things.
+            # There some of what means nothing automatically is compared with other things.
             assert not found, f"{where} is taken for damage: {found}"
         struck[kind, meant] += 1
     assert len(struck) > 10, struck

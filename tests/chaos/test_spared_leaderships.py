@@ -1,4 +1,4 @@
-"""What isolating a follower must leave alone: terms, and leaderships, unless the machine itself moves them."""
+"""Isolating a follower must leave terms and leaderships alone, unless the machine itself moves them."""
 
 from __future__ import annotations
 

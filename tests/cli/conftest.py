@@ -13,7 +13,7 @@ from quorumlog.local import LocalCluster
 
 @pytest.fixture
 def command_group() -> tuple[str, ...]:
-    """What every command of a module begins with."""
+    """Returns the arguments with which every command of a module begins."""
     return ()
 
 

@@ -16,7 +16,7 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def command_group() -> tuple[str, ...]:
-    """What every command here begins with."""
+    """Returns the arguments with which every command of this module begins."""
     return ("topics",)
 
 

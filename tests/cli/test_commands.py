@@ -46,7 +46,7 @@ def run(quorumlog_cluster: LocalCluster) -> Run:
 
 
 def printed(done: subprocess.CompletedProcess[str]) -> str:
-    """What a successful command printed."""
+    """Returns the output of a successful command."""
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout

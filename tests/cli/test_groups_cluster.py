@@ -44,7 +44,7 @@ def reset(run: Run) -> Callable[..., dict[int, int]]:
 
 
 def committed(run: Run, group: str) -> dict[int, int]:
-    """What a group has committed in topic ``orders``."""
+    """Returns the offsets that a group has committed in topic ``orders``."""
     rows: list[dict[str, Any]] = json.loads(run("groups", "describe", group, "--output", "json"))
     return {row["partition"]: row["current_offset"] for row in rows}
 

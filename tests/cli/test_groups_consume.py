@@ -72,7 +72,7 @@ def described(run: Run, group: str) -> list[dict[str, Any]]:
 
 
 def shares(admin: Admin, group_id: str) -> list[int]:
-    """How many partitions each member of a group has."""
+    """Returns the number of partitions of each member of a group."""
     if group_id not in [group.group_id for group in admin.list_groups(["Stable"])]:
         return []
     [group] = admin.describe_groups([group_id])

@@ -1,4 +1,4 @@
-"""Where ``groups reset-offsets`` leads: durations, targets, files, and the bounds of the log."""
+"""Targets of ``groups reset-offsets``: durations, targets, files, and the bounds of the log."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_interrupt_while_importing(module: str) -> None:
 
 
 def test_interrupt_at_the_end() -> None:
-    """What the command has printed is printed."""
+    """Output that the command has already printed is not lost."""
     done = interrupted(AT_THE_END, "version")
     assert (done.returncode, done.stderr) == (INTERRUPTED, "")
     assert done.stdout.startswith("quorumlog ")

@@ -1,4 +1,4 @@
-"""What commands that wait for moves say of them: how much is left, and what holds them up."""
+"""Output of commands that wait for moves: how much is left, and what holds them up."""
 
 from __future__ import annotations
 

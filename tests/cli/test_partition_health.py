@@ -1,4 +1,4 @@
-"""Which partitions commands report as unhealthy, by copies, witness, in-sync replicas and the topic's minimum."""
+"""Partitions that commands report as unhealthy, by copies, witness, in-sync replicas and the topic's minimum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where ``quorumlog consume`` begins and ends, and what times mean; the cluster is a list of records."""
+"""Start and end of ``quorumlog consume``, and the meaning of times; the cluster is a list of records."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class ReadLog:
         return {where: self.ends[where] for where in partitions}
 
     def offsets_for_times(self, times: dict[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        # Somebody writes while it is looked up.
+        # A client writes while it is looked up.
         answer = {where: OffsetAndTimestamp(self.found[where], 5) if where in self.found else None for where in times}
         self.ends = {where: end + 10 for where, end in self.ends.items()}
         return answer
@@ -140,7 +140,7 @@ def test_until_the_end_of_nothing_asks_for_nothing() -> None:
 
 
 def test_no_more_records_are_taken_than_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is taken and not printed would be committed, in a group."""
+    """In a group, a record that is taken and not printed would be committed."""
     monkeypatch.setattr(consume, "POLL_RECORDS", 3)
     log = ReadLog(a=5, b=5)
     assert len(lines(log, max_records=7)) == 7
@@ -176,7 +176,7 @@ def test_silence_counts_from_the_last_record(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_reading_starts_where_it_was_told(start: ReadingStart, positions: dict[TopicPartition, int]) -> None:
-    """A time that no record has reached is the end as it was before: what came meanwhile is not passed over."""
+    """A time that no record has reached is the end as it was before: what came in the meantime is not passed over."""
     log = ReadLog(a=4, b=6)
     log.positions, log.found = {A: 1, B: 1}, {A: 2}
     seek_start(log, [A, B], start)  # type: ignore[arg-type]

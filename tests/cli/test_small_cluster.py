@@ -1,4 +1,4 @@
-"""What somebody meets who begins with one node: defaults that it can carry, hints that can be typed, a full disk."""
+"""A client's first steps with one node: defaults that it can carry, hints that can be typed, a full disk."""
 
 from __future__ import annotations
 

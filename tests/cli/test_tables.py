@@ -243,7 +243,7 @@ def test_charts_keep_their_place(shown: Callable[..., str]) -> None:
 
 
 def test_records_instead_of_columns(shown: Callable[..., str]) -> None:
-    """Where columns do not fit, each row is a block; a long name stays on one line of output, to be copied."""
+    """Each row is a block if columns do not fit; a long name stays on one line of output, to be copied."""
     columns, row = TABLES["group_views.describe"]
     printed = shown(60, columns, [row, ("n" * 249, *row[1:])])
     assert f" CONSUMER-ID:    {CONSUMER}\n" in printed
@@ -266,7 +266,7 @@ def test_control_characters_are_escaped(shown: Callable[..., str]) -> None:
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
 def test_unencodable_cells_are_escaped(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
-    """What the output's encoding lacks is escaped in tables, and as JSON escapes it in JSON."""
+    """Characters that the output's encoding lacks are escaped in tables, and in JSON as JSON escapes them."""
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding=encoding, errors="strict"))
     rendering.print_table(("GROUP", "KIND"), [("注文-ü", "consumer")])

@@ -34,10 +34,10 @@ from quorumlog.sdk.cluster.cluster import Cluster
 pytestmark = pytest.mark.cluster
 
 COMMAND: Any = typer.main.get_command(app)
-#: Nobody listens here.
+#: No one listens here.
 NOBODY = "127.0.0.1:1"
 LONGEST_LINE = 520
-#: A password for users that are created, in a file that nobody else may read. Every process of a test run has the same.
+#: A password for users that are created, in a file that no one else may read. Every process of a test run has the same.
 PASSWORD_FILE = os.path.join(tempfile.gettempdir(), f"quorumlog-not-a-secret-{os.getuid()}")
 #: Another one, which commands that write to a file may overwrite.
 A_FILE = f"{PASSWORD_FILE}-a-file"
@@ -48,7 +48,7 @@ with os.fdopen(os.open(PASSWORD_FILE, os.O_WRONLY | os.O_CREAT, 0o600), "w") as 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command left behind."""
+    """Returns what a command left behind."""
 
     arguments: tuple[str, ...]
     status: int
@@ -192,7 +192,7 @@ HOSTILE: dict[str, tuple[str, ...]] = {
 
 
 def kind_of(parameter: Any) -> str | None:
-    """Which hostile values suit a parameter; None for flags, which take none."""
+    """Returns the hostile values that suit a parameter; None for flags, which accept no value."""
     annotation = parameter.type_descriptor.annotation
     if annotation is bool:
         return None
@@ -223,7 +223,7 @@ def cluster(quorumlog_cluster: LocalCluster) -> Iterator[LocalCluster]:
     ``billing`` is at its start."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("QUORUMLOG_BOOTSTRAP_SERVERS", quorumlog_cluster.bootstrap_servers)
-        patch.setattr("quorumlog.sdk.mirror.source.FIRST_ANSWER_WITHIN_S", 0.05)  # Nobody will.
+        patch.setattr("quorumlog.sdk.mirror.source.FIRST_ANSWER_WITHIN_S", 0.05)  # No one will.
         assert run("topics", "create", "orders", "--partitions", "3").status == 0
         assert run("produce", "orders", "--partition", "0").status == 0
         with Producer(bootstrap_servers=quorumlog_cluster.bootstrap_servers, producer_name="etl") as producer:
@@ -728,7 +728,7 @@ def test_a_shell_completes_the_names_of_topics(typed: str, completed: list[str])
         "COMP_WORDS": f"quorumlog {typed}",
         "COMP_CWORD": str(len(words)),
     }
-    for _ in range(10):  # Nobody who types is kept waiting: of nodes that are busy there is nothing at first.
+    for _ in range(10):  # No one who types is kept waiting: of nodes that are busy there is nothing at first.
         done = subprocess.run(
             [sys.executable, "-m", "quorumlog.cli.main"],
             env=os.environ | environment,

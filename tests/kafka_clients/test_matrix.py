@@ -22,7 +22,7 @@ MANY = 2_000
 
 
 def records_to_write(left_out: Collection[str] = ()) -> list[Line]:
-    """What a record may be, once each, and many that are alike. The first partition has the odd ones."""
+    """Returns one record of each permitted kind, and many that are alike. The first partition has the odd ones."""
     random_bytes = random.Random(1).randbytes
     headers: list[list[tuple[str, bytes | None]]] = [
         [("trace", b"42")],
@@ -64,7 +64,7 @@ def as_written(records: Sequence[Line]) -> list[Line]:
 
 
 def shown(records: Iterable[Line]) -> list[Line]:
-    """Without bytes that nobody wants to read in a message."""
+    """Without bytes that no one wants to read in a message."""
 
     def short(data: bytes | None) -> bytes | None:
         return data if data is None or len(data) < 1_000 else data[:8] + b"... %d" % hash(data)
@@ -81,7 +81,7 @@ def new_topic(servers: str) -> str:
 
 
 def differences(found: Sequence[Line], written: Sequence[Line]) -> str:
-    """What a reader got that is not what was written; empty where it is."""
+    """Returns what a reader got that is not what was written; empty if all is right."""
     got, expected = shown(told(found)), shown(told(as_written(written)))
     if got == expected:
         return ""
@@ -90,7 +90,7 @@ def differences(found: Sequence[Line], written: Sequence[Line]) -> str:
 
 
 def read_by_everybody(servers: Servers, topic: str, codec: str, written: Sequence[Line]) -> dict[str, str]:
-    """What readers got wrong, by name."""
+    """Returns what readers got wrong, by name."""
     found = {
         client.name: client.read(servers.kafka, topic, f"{topic}-{client.name}".replace(" ", "-"), len(written))
         for client in CLIENTS

@@ -1,4 +1,4 @@
-"""What builds upon Kafka's Java client, unchanged, while a node is killed: Spark's own Kafka format, Kafka Connect."""
+"""Users of Kafka's Java client, unchanged, while a node is killed: Spark's own Kafka format, Kafka Connect."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _OUTCOMES = {"run": "failed", "pass": "passed", "fail": "failed", "skip": "skipp
 
 
 def go_outcomes(servers: Servers, name: str, within_s: int, *chosen: str) -> dict[str, str]:
-    """What became of franz-go's tests; of one that never ended, that it failed.
+    """Returns the outcomes of franz-go's tests; a test that never ended has failed.
 
     Arguments:
         name: of this part of the suite.
@@ -55,7 +55,7 @@ def go_outcomes(servers: Servers, name: str, within_s: int, *chosen: str) -> dic
 
 def test_the_suite_of_franz_go(servers: Servers) -> None:
     outcomes = go_outcomes(servers, "all", _SUITE_WITHIN_S, "-skip", "^TestTxnEtl$")
-    # Where there are no transactions it waits for records for ever.
+    # Where there are no transactions it waits for records indefinitely.
     outcomes |= go_outcomes(servers, "transactions", _TRANSACTIONS_WITHIN_S, "-run", "^TestTxnEtl$")
     judge("franz-go", AGAINST, outcomes)
 

@@ -153,7 +153,7 @@ def test_auto_creation_is_a_default(tmp_path: Path) -> None:
 
 
 class Views:
-    """What each node says of itself."""
+    """Returns what each node reports about itself."""
 
     def __init__(self, **views: NodeView) -> None:
         self._views = {int(name.removeprefix("node_")): view for name, view in views.items()}

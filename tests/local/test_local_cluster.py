@@ -111,7 +111,7 @@ def test_nothing_is_left_after_an_exception() -> None:
     with pytest.raises(StoryError):
         story()
     assert not cluster.root.exists()
-    # One that another test has left may have been reaped meanwhile.
+    # One that another test has left may have been reaped in the meantime.
     assert {child.pid for child in psutil.Process().children()} <= before
 
 
@@ -164,7 +164,7 @@ def test_a_forked_child_leaves_the_cluster_alone() -> None:
 def test_kept_data_goes_on_at_the_same_addresses(tmp_path: Path) -> None:
     with LocalCluster(nodes=1, data_dir=tmp_path) as first:
         addresses = first.bootstrap_servers
-        # Nobody else gets its ports until it is left.
+        # No one else gets its ports until it is left.
         first.shutdown()
         with LocalCluster(nodes=1, data_dir=tmp_path) as second:
             assert second.bootstrap_servers == addresses
@@ -193,7 +193,7 @@ def mention(cluster: LocalCluster, topic: str) -> None:
 
 
 def test_kafkas_clients_are_served_on_existing_data(tmp_path: Path) -> None:
-    """What a client mentions is created there, too."""
+    """A topic that a client mentions is created there, too."""
     with LocalCluster(nodes=1, data_dir=tmp_path) as first:
         assert first.kafka_bootstrap_servers == ""
     for kafka in (True, False):

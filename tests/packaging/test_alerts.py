@@ -28,7 +28,7 @@ promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool
 
 
 def rows_of_the_table() -> dict[str, set[str]]:
-    """When an alert is worth it, by the page's words without their links, and the metrics of the row."""
+    """Returns the condition of an alert, by the page's words without their links, and the metrics of the row."""
     page = (ROOT / "docs/operate/metrics.md").read_text()
     (table,) = re.findall(r"^## What is worth an alert\n(.*?)^`packaging/", page, re.M | re.S)
     rows = re.findall(r"^\| (`.*?`) \| (.*) \|$", table, re.M)
@@ -60,7 +60,7 @@ def test_every_rule_says_how_bad_it_is_and_what_is_wrong() -> None:
 
 @dataclass(frozen=True)
 class Scene:
-    """What two clusters export, of which one is in trouble: samples in promtool's notation, one each 15 seconds.
+    """Returns what two clusters export, one of them in trouble: samples in promtool's notation, one each 15 seconds.
 
     Arguments:
         bad: series, and their samples, for which the alert fires.

@@ -40,7 +40,7 @@ complete --do-complete '{typed}'
 
 
 def offered(shell: list[str], script: str, typed: str) -> str:
-    """What a shell says that it would offer."""
+    """Returns the completions that a shell would offer."""
     if shutil.which(shell[0]) is None:
         pytest.skip(f"{shell[0]} is not installed")
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}

@@ -22,7 +22,7 @@ EXPRESSIONS = [target["expr"] for panel in PANELS for target in panel.get("targe
 
 
 def test_the_dashboard_is_what_the_catalogue_makes_of_it() -> None:
-    """If not: python packaging/grafana/dashboard.py > packaging/grafana/quorumlog.json"""
+    """To regenerate: python packaging/grafana/dashboard.py > packaging/grafana/quorumlog.json"""
     script = ROOT / "packaging/grafana/dashboard.py"
     made = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=True)
     assert made.stdout == PAGE.read_text()

@@ -1,4 +1,4 @@
-"""What is handed out: a wheel and a source distribution that anybody can build again, and that work where there is
+"""Distributions: a wheel and a source distribution that anybody can build again, and that work where there is
 nothing else."""
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ PLAIN: dict[str, Any] = {"insecure": True, "antiAffinity": "preferred", "podLabe
 
 
 def rendered(folder: Path, values: dict[str, Any], kubernetes: str = KUBERNETES[0]) -> subprocess.CompletedProcess[str]:
-    """What the chart makes of values."""
+    """Returns what the chart renders from values."""
     file = folder / "values.yaml"
     file.write_text(yaml.safe_dump(values))
     command = [tool("helm"), "template", "shop", str(CHART), "--namespace", "logs", "--kube-version", kubernetes]
@@ -33,7 +33,7 @@ def rendered(folder: Path, values: dict[str, Any], kubernetes: str = KUBERNETES[
 
 
 def objects(folder: Path, values: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What is rendered, by kind and name."""
+    """Returns the rendered objects, by kind and name."""
     done = rendered(folder, values)
     assert done.returncode == 0, done.stderr
     return {f"{each['kind']}/{each['metadata']['name']}": each for each in yaml.safe_load_all(done.stdout)}

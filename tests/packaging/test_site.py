@@ -52,7 +52,7 @@ def test_an_old_address_leads_to_the_page(site: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_page_fetches_nothing_from_elsewhere(site: Path) -> None:
-    """Neither pictures nor fonts nor programs: what is left are links that somebody follows."""
+    """Neither pictures nor fonts nor programs: what is left are links that a client follows."""
     for page in site.rglob("*.html"):
         text = page.read_text()
         fetched = re.findall(r'<(?:script|img|iframe|source)[^>]* src="([^"]+)"', text)

@@ -1,4 +1,4 @@
-"""What the SDK writes, Spark reads, and what Spark writes, the SDK reads: identical in every column.
+"""Records that the SDK writes and Spark reads, and the other way round, are identical in every column.
 
 20,000 records by default; ``QUORUMLOG_EQUALITY_RECORDS=1000000`` has the full million.
 """

@@ -1,4 +1,4 @@
-"""How a query's progress reaches a consumer group: in the background, the newest place, and again after a failure."""
+"""Copy of a query's progress to a consumer group: in the background, the newest place, and again after a failure."""
 
 from __future__ import annotations
 

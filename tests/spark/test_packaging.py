@@ -1,4 +1,4 @@
-"""How the format reaches Spark: found by name, and never in the way of those who do not use it."""
+"""Discovery of the format by Spark: found by name, and never in the way of those who do not use it."""
 
 import importlib
 import os
@@ -53,7 +53,7 @@ def test_a_pyspark_that_is_too_old_is_told_by_the_session_and_by_the_format(monk
 
 
 def test_an_interrupt_while_java_starts_counts_once_it_has() -> None:
-    """PySpark that is interrupted meanwhile leaves a JVM behind that never ends."""
+    """PySpark that is interrupted in the meantime leaves a JVM behind that never ends."""
     before, done = signal.getsignal(signal.SIGINT), []
 
     def start() -> None:

@@ -83,7 +83,7 @@ class StalledLeader(OneLeader):
 
 @pytest.mark.timeout(60)
 def test_searches_that_never_advance_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that advance, however slowly, go on."""
+    """Those that advance, however slowly, continue."""
     nodes = StalledLeader(steps=500)
     monkeypatch.setattr(cluster_catalog, "nodes_at", lambda servers: nodes)
     monkeypatch.setattr(cluster_catalog, "Patience", lambda: Patience(0.2))

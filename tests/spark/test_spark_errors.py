@@ -1,4 +1,4 @@
-"""What a user of Spark sees when something is wrong: one line that names it and says what to do, on real Spark.
+"""Errors that a user of Spark sees: one line that names the fault and says what to do, on real Spark.
 
 Spark wraps what a Python source raises, and PySpark puts a traceback of its own calls around that. Neither can be
 helped; so the line is judged: it is there once, whole, without a traceback of ours, and soon.
@@ -73,7 +73,7 @@ class Log:
         return self.frame(**options).count()
 
     def stream(self, plan: Callable[[DataFrame], Any] | None = None, again: str = "", **options: str) -> str:
-        """A streaming read, to its end; returns the checkpoint, ``again`` goes on at one."""
+        """A streaming read, to its end; returns the checkpoint, ``again`` continues at one."""
         reader = self._spark.readStream.format("quorumlog")
         given = {SERVERS: self.servers, "startingOffsets": "earliest"} | options
         rows = reader.options(**given).load()
@@ -274,7 +274,7 @@ def bare(tmp_path: Path) -> Callable[..., dict[str, str]]:
 
 
 def failure(pipeline: str, options: str, environment: dict[str, str], *more: str) -> list[str]:
-    """What a pipeline that must fail prints on stderr, without its name."""
+    """Returns what a pipeline that must fail prints on stderr, without its name."""
     command = [sys.executable, "-m", f"quorumlog.sdk.spark.pipelines.{pipeline}", *options.split(), *more]
     kept = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     ended = subprocess.run(command, env=kept | environment, capture_output=True, text=True, timeout=200, check=False)

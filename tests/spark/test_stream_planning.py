@@ -1,4 +1,4 @@
-"""Streams without Spark: offsets as a checkpoint keeps them, what a micro-batch covers, and what has gone meanwhile."""
+"""Streams without Spark: offsets as a checkpoint keeps them, what a micro-batch covers, and what has gone since."""
 
 from __future__ import annotations
 

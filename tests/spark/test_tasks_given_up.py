@@ -26,7 +26,7 @@ from tests.support.sink_world import SinkWorld
 OPTIONS = WriteOptions("nowhere:1", "t", None, "none")
 VALUES = [b"%d" % number for number in range(12)]
 NODES = cast(Nodes, None)
-#: Nobody waits longer for the other side of a test.
+#: No one waits longer for the other side of a test.
 LIMIT_S = 30
 
 
@@ -55,10 +55,10 @@ def whole_run(run: str, tasks: int, values: list[bytes] = VALUES) -> None:
 
 
 class Zombie:
-    """A task that was given up: it stops before each of its calls to the cluster until it is let go on."""
+    """A task that was given up: it stops before each of its calls to the cluster until it is let continue."""
 
     def __init__(self, world: SinkWorld, task: int, values: list[bytes]) -> None:
-        #: Called before each call of somebody else.
+        #: Called before each call of another client.
         self._go, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
         self._is_free = self._has_ended = False
         self.otherwise: Callable[[], None] = lambda: None
@@ -102,7 +102,7 @@ class Zombie:
         assert not self._thread.is_alive()
 
     def finish_at(self, call: int) -> None:
-        """Lets it come to its end before a call of somebody else, counted from 0."""
+        """Lets it come to its end before a call of another client, counted from 0."""
         calls = iter(range(call + 1))
 
         def count() -> None:
@@ -129,7 +129,7 @@ EQUAL = [b"click", b"view", b"click"] * 4
 def test_whenever_it_goes_on_rows_are_in_the_log_once_or_the_run_says_so(
     monkeypatch: pytest.MonkeyPatch, tasks: int, number: int, begun: set[int], values: list[bytes]
 ) -> None:
-    """It stops after each number of its calls, and goes on before each call of the run that comes after, or after all.
+    """It stops after each number of its calls, and continues before each call of the next run, or after all.
 
     Where a run fails that has added nothing more, the next one comes to the end.
     """
@@ -187,7 +187,7 @@ def test_what_it_adds_while_the_run_ends_is_taken_into_account(monkeypatch: pyte
 
 
 def test_what_a_leader_had_taken_when_its_name_went_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody sees it before it is committed. By then the run has written the row, too, and says so."""
+    """No one sees it before it is committed. By then the run has written the row, too, and says so."""
     world = in_memory(monkeypatch)
     write("first", 3, [b"click"])
     (log,) = [log for log in world.logs.values() if log]
@@ -270,7 +270,7 @@ def test_one_whose_number_the_run_has_adds_nothing_where_rows_of_its_name_were_l
 ) -> None:
     """A lost task has written a row that two tasks of the run have, and one of them would put it into the same place.
 
-    That one is left out, so that its name has room for somebody who is about to send it.
+    That one is left out, so that its name has room for a client who is about to send it.
     """
     world = in_memory(monkeypatch)
     write("first", 2, [b"click"])
@@ -308,7 +308,7 @@ def test_what_it_adds_there_while_the_run_ends_is_told(monkeypatch: pytest.Monke
 def test_what_retention_has_taken_of_a_name_that_was_taken_away_is_not_written_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nobody knows the batches of a deleted name for duplicates."""
+    """No one knows the batches of a deleted name for duplicates."""
     world = in_memory(monkeypatch)
     write("first", 0, [b"gone", b"there"])
     (claim,) = runs.claims_of(NODES, "q", 7)

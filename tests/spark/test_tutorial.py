@@ -31,7 +31,7 @@ class Cell:
     printed: str
 
     def run(self, names: dict[str, Any]) -> str:
-        """What it prints, without spaces at the ends of lines."""
+        """Returns what it prints, without spaces at the ends of lines."""
         # The lines before it, empty: a traceback then names the page's own line.
         code = compile("\n" * self.line + self.code, str(TUTORIAL), "exec")
         for attempt in itertools.count(1):
@@ -46,7 +46,7 @@ class Cell:
         raise AssertionError
 
     def matches(self, printed: str) -> bool:
-        """Whether it has printed what the page says."""
+        """True if it has printed what the page says."""
         return re.fullmatch(re.escape(self.printed).replace("…", ".*"), printed) is not None
 
 

@@ -45,7 +45,7 @@ def batch(values: list[bytes], keys: list[bytes | None] | None = None) -> pa.Rec
 
 
 def written(options: WriteOptions) -> Counter[bytes | None]:
-    """What the topic holds, counted."""
+    """Returns the records of the topic, counted."""
     assert options.topic is not None
     with Consumer(options.topic, bootstrap_servers=options.bootstrap_servers) as consumer:
         partitions = sorted(consumer.partitions_for_topic(options.topic))
@@ -311,7 +311,7 @@ def test_a_task_that_was_given_up_before_its_first_batch_writes_nothing(
 def test_a_task_that_was_given_up_and_begins_while_the_run_ends_writes_nothing(
     options: WriteOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody has its name when the run looks whose are there."""
+    """No one has its name when the run looks whose are there."""
     who, values = name(), [b"%d" % number for number in range(60)]
     sink.write_once(options, who, [batch(values[0::6])], "first run")
     complete = runs.complete

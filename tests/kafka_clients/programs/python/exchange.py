@@ -1,4 +1,4 @@
-"""How the programs of the matrix exchange records: one JSON object a line, bytes as base64, nothing as null."""
+"""Exchange format of the programs of the matrix: one JSON object a line, bytes as base64, nothing as null."""
 
 from __future__ import annotations
 
