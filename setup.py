@@ -1,4 +1,4 @@
-"""What a wheel holds beside its packages, and what is compiled. Everything else is in pyproject.toml."""
+"""Contents of a wheel beside its packages, and the compiled parts. Everything else is in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def compiled() -> list[Extension]:
         )
     for each in TREE.joinpath("quorumlog").rglob("*.so"):
         if each.parent / each.name.partition(".")[0] not in modules:
-            each.unlink()  # It is not compiled any more, and would be taken for what it was.
+            each.unlink()  # It is no longer compiled, and would be taken for what it was.
     return extensions
 
 
@@ -81,7 +81,7 @@ def native(optional: bool) -> Extension:
     """The loops over bytes that are written in C.
 
     Arguments:
-        optional: without a C compiler, the build goes on without them, and Python does the same more slowly.
+        optional: without a C compiler, the build continues without them, and Python does the same more slowly.
     """
     return Extension(
         "quorumlog.wire.kafka._records",
@@ -93,7 +93,7 @@ def native(optional: bool) -> Extension:
 
 
 def extensions() -> list[Extension]:
-    """What is compiled: everything on request, the C parts for a development install, nothing for the pure wheel."""
+    """Returns what is compiled: all on request, the C parts for a development install, nothing for the pure wheel."""
     if os.environ.get(COMPILE) == "1":
         return [*compiled(), native(optional=False)]
     return [native(optional=True)] if "editable_wheel" in sys.argv else []

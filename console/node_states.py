@@ -76,12 +76,12 @@ class NodeStates:
         self._contacts = {node: contact for node, contact in self._contacts.items() if node in kept}
 
     def description(self, node_id: int) -> NodeDescription | None:
-        """What a node has last said of itself; None: nothing yet."""
+        """The last report of a node; None before the first."""
         contact = self._contacts.get(node_id)
         return None if contact is None else contact.description
 
     def descriptions(self) -> list[NodeDescription]:
-        """What all nodes have last said of themselves."""
+        """The last reports of all nodes."""
         return [each.description for each in self._contacts.values() if each.description is not None]
 
     def silent_s(self, node_id: int, now_s: float) -> int | None:

@@ -11,7 +11,7 @@ from typing import NoReturn
 # gRPC's C core would add its own lines to the one that says what is wrong.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 # structlog loads rich, a seventh of this process's start, for a console renderer that a node does not use; it does
-# without where there is none.
+# without where none exists.
 sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # the documented way to forbid an import
 
 from quorumlog.server.config.settings import Settings, SettingsError, load  # noqa: E402

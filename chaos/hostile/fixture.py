@@ -56,7 +56,7 @@ class StagedCluster:
     Arguments:
         entrance: access for hostile clients.
         secrets: texts that nodes must not write anywhere.
-        audit_log: audit log of all nodes; None if there is none.
+        audit_log: audit log of all nodes; None if none exists.
     """
 
     cluster: LocalCluster

@@ -210,7 +210,7 @@ class WireStream:
         return True
 
     async def ask(self, data: bytes, timeout_s: float) -> Message | None:
-        """Sends a request and waits for the next answer; None if there is none in time."""
+        """Sends a request and waits for the next answer; None if none exists in time."""
         self._news.clear()
         return await self._next(timeout_s) if await self.send(data) else None
 

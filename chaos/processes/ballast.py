@@ -62,7 +62,7 @@ def run_ballast(
     Arguments:
         clients: connection settings.
         rate: records per second; 0 for as many as the cluster accepts.
-        meanwhile: called twice a second; an exception that it raises ends the load.
+        in the meantime: called twice a second; an exception that it raises ends the load.
 
     Raises:
         BallastError: the process failed.

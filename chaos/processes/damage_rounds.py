@@ -197,7 +197,7 @@ class DamageRun:
     # -- a round ------------------------------------------------------------------------------------------------------
 
     def _round(self, number: int, count: int) -> None:
-        """Runs one round: bits flip, or the file is truncated if there are none to flip."""
+        """Runs one round: bits flip, or the file is truncated if none exist to flip."""
         began = time.monotonic()
         time.sleep(self._rng.uniform(0, 0.5))
         how = self._rng.choice(("killed", "killed", "stopped", "running"))

@@ -73,7 +73,7 @@ class KafkaMember:
         self._consumer.close()
 
     def _poll(self) -> None:
-        """Polls records. Callbacks discard those of partitions that are revoked meanwhile."""
+        """Polls records. Callbacks discard those of partitions that are revoked in the meantime."""
         wait_s = POLL_S
         for _ in range(self._plan.max_poll_records):
             message = self._consumer.poll(wait_s)

@@ -196,7 +196,7 @@ def _row_test(condition: Condition) -> Callable[[dict[str, Any]], bool]:
 
 
 def _at_pointer(content: bytes, steps: tuple[str, ...]) -> str | None:
-    """Returns the value at a position of a JSON document, as text; None if there is none. Numbers keep all of their
+    """Returns the value at a position of a JSON document, as text; None if none exists. Numbers keep all of their
     digits.
     """
     try:

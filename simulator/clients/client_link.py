@@ -38,7 +38,7 @@ class ClientNetwork(Protocol):
     """The network between clients and nodes."""
 
     def listener(self, address: str) -> tuple[int, NodeDoor] | None:
-        """Returns the node whose process listens at an address; None if there is none."""
+        """Returns the node whose process listens at an address; None if none exists."""
 
     def blocked_until(self, client: str, node: int) -> int:
         """Returns the time (µs) until which nothing passes between a client and a node."""

@@ -45,7 +45,7 @@ class SimClientNetwork:
         return ",".join(process.address for process in self._cluster.processes.values())
 
     def listener(self, address: str) -> tuple[int, NodeDoor] | None:
-        """Returns the node whose process listens at an address; None if there is none."""
+        """Returns the node whose process listens at an address; None if none exists."""
         for number, process in self._cluster.processes.items():
             if process.address == address and isinstance(process.door, NodeDoor):
                 return number, process.door

@@ -26,7 +26,7 @@ class ClassicPlan:
         topic: topic whose partitions its members share.
         members: initial number; ``most_members``: maximum number.
         static: members have static names, under which they return.
-        events_us: minimum and maximum time between two events of members; (0, 0): there are none.
+        events_us: minimum and maximum time between two events of members; (0, 0): none exist.
     """
 
     name: str

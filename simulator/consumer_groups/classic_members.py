@@ -53,7 +53,7 @@ class ClassicHistory:
     Arguments:
         group_id: the group.
         topic_id, partitions: the shared topic.
-        model: returns the group's current state in the log; None while there is none.
+        model: returns the group's current state in the log; None while none exists.
         told: by generation: the partitions reported to each member.
         said: by generation: the assignment sent by its leader.
         answers: number of successes of each kind.

@@ -79,7 +79,7 @@ class KafkaMembership:
         self._pattern = ""
         self._said: dict[str, object] = {}
         self._saying: dict[str, object] = {}
-        #: The assignment that is being applied; None if there is none.
+        #: The assignment that is being applied; None if none exists.
         self._taking_up: frozenset[GroupPartition] | None = None
         self._in_flight: KafkaHeartbeat | None = None
         self._is_full = True

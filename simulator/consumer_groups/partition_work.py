@@ -86,7 +86,7 @@ class PartitionWork:
     # -- its life -------------------------------------------------------------------------------------------------
 
     def begin_at(self, committed: int, since_us: int) -> None:
-        """Starts at the group's committed offset; -1 if there is none."""
+        """Starts at the group's committed offset; -1 if none exists."""
         if self.ended is not None or self.position >= 0:
             return
         self._worker.note(self, Act.READ_COMMITTED, since_us, committed)

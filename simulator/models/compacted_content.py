@@ -55,7 +55,7 @@ class CompactedContent:
         return any(point.timestamp_ms >= horizon for point in later)
 
     def wrong_in(self, end: int, log_start: int, slices: Iterable[bytes], batches: Iterable[bytes]) -> str:
-        """Returns the error in the compacted batches of a replica that has reached ``end``; empty if there is none."""
+        """Returns the error in the compacted batches of a replica that has reached ``end``; empty if none exist."""
         if end not in [point.end_offset for point in self.points]:
             return f"there is no point at {end}"
         found = [record for batch in slices for record in records_of(batch)]
@@ -69,7 +69,7 @@ class CompactedContent:
         entries: Sequence[bytes],
         batches: Iterable[bytes],
     ) -> str:
-        """Returns the error in the answer to a fetch below a point; empty if there is none."""
+        """Returns the error in the answer to a fetch below a point; empty if none exist."""
         if any(is_compacted(entry) and entry not in self.staged for entry in entries):
             return "a compacted batch is on no disk"
         if not compacted_offset or not entries or fetch_offset >= compacted_offset:

@@ -36,7 +36,7 @@ class HeardMembers:
         self._works: dict[tuple[str, str], set[tuple[bytes, int]]] = {}
 
     def sent(self, request: pb.GroupHeartbeatRequest) -> None:
-        """Records a heartbeat that is sent. After a leave, a member need not send any more."""
+        """Records a heartbeat that is sent. After a leave, a member no longer needs to send."""
         if request.member_epoch < 0:
             self._left.add((request.group_id, request.member_id))
 

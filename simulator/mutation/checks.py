@@ -49,7 +49,7 @@ class Verdict:
         of a fault, such as tasks.
 
         Raises:
-            ValueError: there is none.
+            ValueError: none exists.
         """
         lines = [line for line in output.splitlines() if line.startswith('{"finding": ')]
         if not lines:

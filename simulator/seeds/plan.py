@@ -105,7 +105,7 @@ class Plan:
         damage_moves_us: time between two searches for partitions that must be moved away from damaged replicas; (0, 0):
             never.
         rights_us: time between two changes of ACLs; (0, 0): authorization is off.
-        quotas_us: time between two changes of quotas; (0, 0): there are none.
+        quotas_us: time between two changes of quotas; (0, 0): none exist.
         groups: consumer groups.
         groups_stay: their members still exist during the time without activity.
         classic_groups: groups whose members assign.

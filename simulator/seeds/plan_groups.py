@@ -34,7 +34,7 @@ def draw_groups(
 
     Arguments:
         topics: topics that are written to.
-        others: a pattern of topics that are created and deleted during the run; empty if there are none.
+        others: a pattern of topics that are created and deleted during the run; empty if none exist.
         election_timeout_ms: sessions are several of these.
     """
     return [
@@ -89,7 +89,7 @@ def draw_kafka_members(rng: random.Random, groups: list[GroupPlan], election_tim
     """Draws members with Kafka's clients, in half of the seeds that must have groups: some in each group, or all.
 
     Returns:
-        Their session timeout as configured at the nodes, in milliseconds; 0 if there are none.
+        Their session timeout as configured at the nodes, in milliseconds; 0 if none exist.
     """
     if rng.random() < 0.5:
         return 0

@@ -18,7 +18,7 @@ from quorumlog.simulator.world.replica_sets import is_same_entry
 
 
 def missing_repairs(cluster: SimCluster) -> str:
-    """Returns damage that must still be repaired; empty if there is none.
+    """Returns damage that must still be repaired; empty if none exist.
 
     An entry is repaired while another disk has it whole. If all others have compacted it into a snapshot, the replica
     is set aside and starts from scratch, for which its node restarts.
@@ -55,7 +55,7 @@ def _mendable(disk: SimDisk, others: list[SimDisk], group: int) -> set[int]:
 
 
 def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producers: Iterable[SimProducer]) -> str:
-    """Returns a deviation from the required final state; empty if there is none."""
+    """Returns a deviation from the required final state; empty if none exist."""
     for producer in producers:
         if not producer.idle:
             return producer.describe()

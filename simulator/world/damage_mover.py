@@ -33,7 +33,7 @@ class DamageMover:
         self._tick()
 
     def missing(self) -> str:
-        """Returns its pending moves; empty if there are none."""
+        """Returns its pending moves; empty if none exist."""
         return f"groups {sorted(self._before)} are not back where they were before they were damaged" * bool(
             self._before
         )
@@ -64,7 +64,7 @@ class DamageMover:
     @staticmethod
     def _towards(image: MetadataImage, record: PartitionRecord, wanted: tuple[int, ...]) -> tuple[int, ...]:
         """Returns the next replicas of a partition on its way. With an even number of replicas it needs a node for a
-        witness that has nothing of it yet: if there is none, obstacles are removed first.
+        witness that has nothing of it yet: if none exists, obstacles are removed first.
         """
         room = image.brokers.keys() - set(wanted) - set(record.hosts)
         return wanted if len(wanted) % 2 or room or set(record.hosts) <= set(wanted) else wanted[:1]

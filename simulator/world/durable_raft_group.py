@@ -178,7 +178,7 @@ def identity_of(entry: Entry) -> EntryId:
 
 
 def apply_write(group: DurableRaftGroup | None, write: RaftGroupWrite) -> DurableRaftGroup | None:
-    """Executes a write; returns the resulting group, or None if there is none.
+    """Executes a write; returns the resulting group, or None if none exists.
 
     Raises:
         FatalStorageError: the write contradicts the stored state.

@@ -84,7 +84,7 @@ class _NodeFetches:
         session, epoch: of the next request; 0 without a session.
         named: the partitions of the session.
         asked: further partitions named by the pending request.
-        number: number of that request; 0 if there is none.
+        number: number of that request; 0 if none exists.
         ends: the reported ends of partitions, unless an error was reported since.
         silent: number of consecutive answers without a partition that has records.
     """

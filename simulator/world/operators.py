@@ -439,7 +439,7 @@ class TimeProbe(Operator):
 def _wrong(
     log: CommittedPartition, timestamp_ms: int, first: int, certain_end: int, result: pb.ListOffsetsResult
 ) -> str:
-    """Returns the error in the answer to a lookup; empty if there is none.
+    """Returns the error in the answer to a lookup; empty if none exist.
 
     Arguments:
         certain_end: the end that was reported to some client before the request.

@@ -45,7 +45,7 @@ class KafkaMessage(Protocol):
     API_KEY: ClassVar[int]
     LOWEST: ClassVar[int]
     HIGHEST: ClassVar[int]
-    #: The first version with compact lengths and tagged fields; above ``HIGHEST`` where there is none.
+    #: The first version with compact lengths and tagged fields; above ``HIGHEST`` where none exists.
     FLEXIBLE_FROM: ClassVar[int]
 
     @classmethod
@@ -64,7 +64,7 @@ class _New(Protocol):
     def __call__(self, kind: type[T], /) -> T: ...
 
 
-#: An object without any of its fields. Whoever reads sets all of them: a constructor would take longer than that.
+#: An object without any of its fields. A client that reads sets all of them: a constructor would take longer than that.
 new: _New = object.__new__
 
 
