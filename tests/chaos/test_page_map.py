@@ -107,7 +107,7 @@ def test_every_flip_of_a_byte_that_means_something_is_found_and_no_other_is_take
         if meant:
             assert found, f"{where} was not found"
         elif kind not in (META, FREE_LIST, NAMES):
-            # There some of what means nothing automatically is compared with other things.
+            # There some of what means nothing on its own is compared with other things.
             assert not found, f"{where} is taken for damage: {found}"
         struck[kind, meant] += 1
     assert len(struck) > 10, struck

@@ -41,7 +41,7 @@ def kafka_connect(servers: str, folder: Path, plugins: Sequence[JarSet] = (CONNE
     for jars in (CONNECT_JARS, *plugins):
         if jars.missing():
             jars.download()
-    # A plugin is a folder of jars in a folder of the path: a jar there automatically sees no other.
+    # A plugin is a folder of jars in a folder of the path: a jar there on its own sees no other.
     path = folder / "plugins"
     path.mkdir()
     for jars in plugins:

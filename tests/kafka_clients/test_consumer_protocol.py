@@ -1,4 +1,4 @@
-"""Java's consumer with ``group.protocol=consumer``: a group automatically, and one with a member by our own client."""
+"""Java's consumer with ``group.protocol=consumer``: a group of its own, and one with a member by our own client."""
 
 from __future__ import annotations
 

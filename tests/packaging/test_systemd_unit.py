@@ -18,7 +18,7 @@ from tests.test_documents import COMMAND
 
 UNIT = ROOT / "packaging/quorumlog.service"
 OPERATIONS = (ROOT / "docs/operate/operations.md").read_text()
-#: Tenths: systemd calls below 5.0 well protected; the client that takes protection away has to say so here.
+#: Tenths: systemd calls below 5.0 well protected; a change that takes protection away has to say so here.
 MOST_EXPOSED = 20
 
 systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")

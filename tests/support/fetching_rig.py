@@ -71,7 +71,7 @@ class FetchingRig(Quiet):
         return answer
 
     def produce(self, records: int = 1, topic: str = TOPIC, partition: int = 0) -> None:
-        """Has a batch appended by the caller that leads."""
+        """Has a batch appended by the node that leads."""
         self.until(lambda: self.leader_of(topic, partition) is not None, 20)
         data = produce_requests.PartitionProduceData(partition, batch_of(records))
         topics = [produce_requests.TopicProduceData(topic, partition_data=[data])]

@@ -78,7 +78,7 @@ class ScriptedClients:
     moves: dict[TopicPartition, PartitionReassignment] = field(default_factory=dict)
     copies: list[ReplicaCopy] = field(default_factory=list)
     failure: QuorumlogError | None = None
-    #: By address, what a node tells automatically; it ends with an error that stands in it. A node without one is of an
+    #: By address, what a node tells of its own; it ends with an error that stands in it. A node without one is of an
     #: older version.
     told: dict[str, asyncio.Queue[ClusterChange | QuorumlogError]] = field(default_factory=dict)
     asked: list[tuple[str, object]] = field(default_factory=list)

@@ -103,7 +103,7 @@ def _record(random: Random, topic: Topic, place: int) -> Record:
     return Record(
         _key(random, topic.is_compacted),
         _value(random, place),
-        # Whole milliseconds where a record is sent automatically; tables have microseconds, see _send_table.
+        # Whole milliseconds where a record is sent on its own; tables have microseconds, see _send_table.
         random.choice((0, START_US + random.randrange(-YEAR_US, YEAR_US), START_US + place * 1_000)) // 1_000 * 1_000,
         _headers(random),
     )

@@ -64,7 +64,7 @@ class _New(Protocol):
     def __call__(self, kind: type[T], /) -> T: ...
 
 
-#: An object without any of its fields. A client that reads sets all of them: a constructor would take longer than that.
+#: An object without any of its fields. Code that reads sets all of them: a constructor would take longer than that.
 new: _New = object.__new__
 
 
