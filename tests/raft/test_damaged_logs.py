@@ -1,4 +1,4 @@
-"""What the core does with entries that its store has lost: what needs them waits, nothing else does."""
+"""Behaviour of the core when its store has lost entries: only work that needs those entries waits."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_damaged_entry_that_is_the_leaders_stays_with_all_behind_it() -> None:
 
 
 def test_a_damaged_entry_that_is_not_the_leaders_makes_way_for_it() -> None:
-    """It was never committed, and perhaps nobody else has it: to wait for its mending would be to wait for ever."""
+    """The entry was never committed and perhaps no other replica has it, so its repair might never come."""
     store = Store(entries(6), {4})
     log = log_of(store, commit=2, applied=2)
     third = store.kept[2]
@@ -87,7 +87,7 @@ def test_a_damaged_entry_that_is_not_the_leaders_makes_way_for_it() -> None:
 
 
 def test_damaged_neighbours_that_are_the_leaders_stay_with_all_behind_them() -> None:
-    """What comes behind them here has been acknowledged."""
+    """The entries behind them have been acknowledged by this replica."""
     store = Store(entries(8), {4, 5})
     log = log_of(store, commit=2, applied=2)
     assert log.merge(2, store.kept[2:6]) == 6
@@ -149,7 +149,7 @@ class _DamagedDisk(Disk):
 
 
 def test_a_replica_that_cannot_read_what_is_committed_does_not_campaign() -> None:
-    """What it cannot read may be a change of the members whose votes it would count."""
+    """The entry it cannot read may change the members whose votes it would count."""
     cluster = Cluster((1, 2, 3))
     cluster.elect(1)
     cluster.propose(1, b"a")

@@ -1,4 +1,4 @@
-"""How long a group is without a leader, in virtual time: messages take about a millisecond, an fsync about five."""
+"""Time that a group is without a leader, in virtual time: messages take about a millisecond, an fsync about five."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_deadlines_at_the_start() -> None:
     cluster = Cluster((1, 2, 3), (4,))
     assert 600_000 <= cluster.core(1).next_deadline < 1_200_000
     assert cluster.core(4).next_deadline == NEVER
-    # A single voter has nobody to wait for.
+    # A single voter has no other voter to wait for.
     assert Cluster((1,)).core(1).next_deadline == 0
 
 

@@ -198,7 +198,7 @@ class Courses(RuleBasedStateMachine):
     @precondition(lambda self: self.cluster.leading())
     @rule(calm=yes, reachable=st.sets(node, min_size=3))
     def fall_asleep(self, calm: bool, reachable: set[int]) -> None:
-        """Leaders put their groups to sleep, perhaps after a calm in which everybody hears of everything."""
+        """Leaders put their groups to sleep, perhaps after a calm in which every message is delivered."""
         if calm:
             self.cluster.settle()
             self.heartbeat()
@@ -239,7 +239,7 @@ class Courses(RuleBasedStateMachine):
     @precondition(lambda self: self.cluster.leading())
     @rule(which=node, wanted=st.lists(node, min_size=1, max_size=4), calm=yes)
     def replace_voters(self, which: int, wanted: list[int], calm: bool) -> None:
-        """Other voters are wanted: whoever is no member becomes a learner first, all others change at once."""
+        """Requests other voters: a node that is not a member becomes a learner first, all others change at once."""
         leaders = self.cluster.leading()
         core = self.cluster.core(leaders[which % len(leaders)])
         voters = tuple(dict.fromkeys(number % len(self.cluster.replicas) + 1 for number in wanted))
@@ -286,7 +286,7 @@ class Courses(RuleBasedStateMachine):
     @precondition(lambda self: self.cluster.leading())
     @rule(which=node, with_it=st.sets(node, max_size=1), entries=st.integers(0, 3))
     def succession(self, which: int, with_it: set[int], entries: int) -> None:
-        """The leader is cut off, perhaps with another, and goes on taking entries; the others elect a new one."""
+        """Cuts off the leader, perhaps with another node; it still accepts entries while the others elect a new one."""
         old = self.cluster.leading()
         self.append(old[0], entries)
         cut = {*old, *(number + 1 for number in with_it)}

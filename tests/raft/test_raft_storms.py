@@ -117,7 +117,7 @@ class Storm:
 
     def fall_asleep(self) -> None:
         if self.rng.random() < 0.2:
-            # A calm, in which everybody hears of everything. What wakes them again comes when it likes.
+            # A calm in which every message is delivered. The events that wake the groups come at any time.
             self.cluster.settle()
             self.heartbeat()
             self.cluster.settle()
