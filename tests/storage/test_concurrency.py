@@ -23,7 +23,7 @@ GROUP = 5
 
 
 def rewrite(storage: Storage, rng: random.Random) -> None:
-    """Appends, truncates what is not committed, compacts, destroys and makes anew."""
+    """Appends, truncates uncommitted entries, compacts, destroys the group and creates it again."""
     log = LogBuilder(GROUP)
     kept = log.batches(4)
     storage.commit(transaction(create(GROUP, kept, hard_state=HardState(1, 1, 2))))
@@ -74,7 +74,7 @@ def test_reads_beside_commits_see_whole_transactions(tmp_path: Path) -> None:
         rng = random.Random(seed + 1)
         near, reads, misses = 1, 0, 0
         while not done.is_set():
-            # Where something was just now, or where the log begins anew: of all indexes there are, nearly all are
+            # Near the last entry read, or where the log starts again: of all indexes there are, nearly all are
             # gone or to come, and a quick disk leaves no time to find enough of the others.
             first = max(1, rng.choice((near, near, 1)) + rng.randrange(-20, 21))
             try:
@@ -92,7 +92,7 @@ def test_reads_beside_commits_see_whole_transactions(tmp_path: Path) -> None:
 
 
 def test_after_an_io_error_nothing_more_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """LMDB itself would go on, over pages that never reached the disk."""
+    """LMDB itself would continue writing, over pages that never reached the disk."""
     log = LogBuilder(GROUP)
     with Storage(tmp_path) as storage:
         storage.commit(transaction(create(GROUP, log.batches(3))))

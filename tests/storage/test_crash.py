@@ -1,4 +1,4 @@
-"""What a commit acknowledged is there after the process was killed, in all groups of the transaction or in none."""
+"""Acknowledged commits survive a killed process, and a transaction is stored in all of its groups or in none."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_a_flipped_bit_in_the_place_of_a_groups_first_row_does_not_lead_in_a_cir
     data_dir: Path, tmp_path: Path
 ) -> None:
     """The row's key is read from its middle and comes out empty: a key of group 0, behind all of group 0. A search for
-    the group after group 0 came to it, for ever."""
+    the group after group 0 returned it, without end."""
     first = rows.position_key(1, 1)
     leaf = next(leaf for leaf in leaves_of(data_dir, rows.ENTRIES) if first in leaf.keys)
     assert leaf.keys[0] == first
@@ -130,8 +130,8 @@ def test_a_tree_of_another_kind_is_noticed_at_opening(data_dir: Path, tree: str)
 
 
 def test_a_search_that_damage_after_opening_leads_astray_is_noticed(data_dir: Path) -> None:
-    """The engine trusts its branches. It comes out at a sound row before the one that was sought, and that is served
-    to nobody."""
+    """The engine trusts its branches. The search ends at a sound row before the requested one, and that row is not
+    served."""
     with Storage(data_dir) as storage:
         keys = root_of(data_dir, rows.OFFSETS).keys
         group, last_offset = rows.position_of(keys[1])
@@ -144,7 +144,7 @@ def test_a_search_that_damage_after_opening_leads_astray_is_noticed(data_dir: Pa
 
 @pytest.fixture
 def _unseen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Damage that comes after the look at what is deleted, or before it in a page that nobody looks at."""
+    """Damage that appears after the check before a deletion, or before it in a page that is not checked."""
     for place in ("sweep", "raft_group_write"):
         monkeypatch.setattr(f"quorumlog.storage.{place}.look_before_freeing", lambda *_, **__: None)
 
@@ -161,7 +161,7 @@ def test_a_sweep_that_comes_upon_a_damaged_page_says_so(data_dir: Path) -> None:
 
 @pytest.mark.usefixtures("_unseen")
 def test_a_deletion_that_moves_on_to_a_damaged_page_says_so(data_dir: Path) -> None:
-    """The row is deleted and the cursor cannot go on: the binding answers with an error of the interpreter's own."""
+    """The row is deleted and the cursor cannot move on: the binding answers with an error of the interpreter's own."""
     with Storage(data_dir) as storage:
         storage.commit(transaction(create(2, LogBuilder(2).batches(100), hard_state=HardState(1, 1, 0))))
         root = root_of(data_dir, rows.ENTRIES)

@@ -1,4 +1,4 @@
-"""A full disk refuses writes and nothing else; once there is room, writing goes on."""
+"""A full disk refuses writes and nothing else; once space is free, writing resumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries of every size come back as they were, however they were cut into rows."""
+"""Entries of every size are read as they were written, however they were cut into rows."""
 
 from __future__ import annotations
 

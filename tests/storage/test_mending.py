@@ -96,7 +96,7 @@ def test_an_entry_is_not_written_over_a_page_whose_header_is_damaged(tmp_path: P
 
 
 def test_another_entry_than_was_there_is_not_written(tmp_path: Path) -> None:
-    """Of another history, or of another place: what is damaged stays damaged, and is said to be."""
+    """An entry of another history or another index is refused; the damaged entry is still reported as damaged."""
     entries = log_of(tmp_path, 500)
     other = LogBuilder(GROUP, seed=1).batches(12, 500)
     with Storage(tmp_path) as storage:
@@ -147,7 +147,7 @@ def test_a_scrub_finds_a_damaged_slice_and_says_whose_it_is(tmp_path: Path) -> N
 
 
 def test_a_log_is_compacted_to_a_damaged_entry(tmp_path: Path) -> None:
-    """Which entry it was is known, and nobody needs its bytes any more."""
+    """The identity of the entry is known, and its bytes are no longer needed."""
     entries = log_of(tmp_path, 500)
     with Storage(tmp_path) as storage:
         damage(tmp_path, entries[4])
@@ -157,7 +157,7 @@ def test_a_log_is_compacted_to_a_damaged_entry(tmp_path: Path) -> None:
 
 
 def test_a_scrub_passes_garbage_by(tmp_path: Path) -> None:
-    """Rows at or below the anchor, and those of groups that are gone, are to be swept: nobody reads them."""
+    """Rows at or below the anchor, and those of deleted groups, are swept later and never read."""
     entries = log_of(tmp_path, 3_000)
     with Storage(tmp_path, max_deletes=0) as storage:
         storage.commit(transaction(RaftGroupWrite(GROUP, compact_to=identity(entries[5]))))
@@ -207,7 +207,7 @@ def test_a_scrub_follows_the_hash_chain(tmp_path: Path) -> None:
             put(storage, other[at - 1])
             for slice_bytes in (1, 1_300, 1 << 30):
                 found = {each.index for each in scrub(storage, slice_bytes)}
-                # The one beside it is named where nobody knows yet which of the two is another's.
+                # The one beside it is named while it is unknown which of the two is another's.
                 assert found and found <= {at, at + 1}, (at, slice_bytes, found)
             put(storage, entries[at - 1])
             assert scrub(storage) == []

@@ -41,8 +41,8 @@ class Model:
     stages: list[int] = field(default_factory=list)
 
     start_offset: int = 0
-    #: Bytes of the batches before the first kept one, and the largest timestamp among them, since the log last began
-    #: anew.
+    #: Bytes of the batches before the first kept one, and the largest timestamp among them, since the log last
+    #: started again.
     start_position: int = 0
     start_timestamp_ms: int | None = None
 
@@ -217,7 +217,7 @@ class StorageMachine(RuleBasedStateMachine):
         gap=st.sampled_from([0, 7, 1000]),
     )
     def install(self, group: int, ahead: int, size: int, staged_before: bool, gap: int) -> None:
-        """What was not committed is replaced by a history that took as many offsets as ``gap``."""
+        """Replaces the uncommitted entries by a history that took as many offsets as ``gap``."""
         model = self.model.get(group)
         if model is None:
             return
@@ -269,7 +269,7 @@ class StorageMachine(RuleBasedStateMachine):
 
     @rule()
     def sweep_all(self) -> None:
-        """What is left then is what something points to, and what may still be pointed to."""
+        """Afterwards only rows remain that are referenced or may still be referenced."""
         self.commit()
         while self.storage.sweep():
             pass

@@ -36,7 +36,7 @@ def break_a_page_that_no_opening_reads(data_dir: Path) -> None:
 
 
 def test_damaged_pages_that_a_scrub_has_found_are_looked_for_at_the_next_opening(tmp_path: Path) -> None:
-    """Otherwise the node would open what the opening does not read, and end of the same damage for ever."""
+    """Otherwise the node would open pages that the opening does not read, and crash of the same damage every time."""
     make(tmp_path)
     break_a_page_that_no_opening_reads(tmp_path)
     with Storage(tmp_path) as storage:
@@ -83,7 +83,7 @@ def test_a_disk_that_breaks_its_data_again_and_again_is_not_filled_with_them(tmp
 
 
 def test_what_cannot_be_kept_beside_the_data_does_not_end_the_node(tmp_path: Path) -> None:
-    """Its disk may be full. The worst that comes of it is that somebody has to say it by hand."""
+    """Its disk may be full. At worst an operator has to enter it by hand."""
     make(tmp_path)
     for name in (f"{ID_FILE}.new", "SUSPECTS"):
         (tmp_path / name).mkdir()

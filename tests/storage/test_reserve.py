@@ -1,4 +1,4 @@
-"""When the reserve is given up and reclaimed."""
+"""Release and reclamation of the reserve."""
 
 from __future__ import annotations
 

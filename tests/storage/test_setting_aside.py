@@ -115,7 +115,7 @@ def test_where_both_copies_of_a_vote_are_damaged_nobody_guesses_its_term(tmp_pat
 
 
 def test_a_table_row_that_has_strayed_to_another_replica_spoils_both(tmp_path: Path) -> None:
-    """As a flipped bit in its key makes it: the replica that has lost it must not go on without."""
+    """A flipped bit in the key does this; the replica that has lost the row must not continue without it."""
     make(tmp_path)
     key = rows.group_key(DAMAGED) + b"k"
     with Storage(tmp_path) as storage, storage._environment.writing() as txn:

@@ -1,4 +1,4 @@
-"""What is committed can be read, by this process and by the next."""
+"""Committed data can be read, by this process and by the next."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_entries_are_cut_at_max_bytes_but_never_to_none(storage: Storage) -> Non
 
 
 def test_nobody_but_their_owner_reads_the_files(tmp_path: Path) -> None:
-    """What records hold is in them, and the keys by which passwords are checked."""
+    """The files contain the records and the keys by which passwords are checked."""
     place = tmp_path / "above" / "data"
     with Storage(place):
         modes = {each.name: each.stat().st_mode & 0o777 for each in (place, place / "data.mdb", place / "lock.mdb")}
@@ -246,7 +246,7 @@ def test_what_a_snapshot_supersedes_and_what_never_became_one_is_swept_in_slices
 
 
 def test_stages_found_at_opening_are_swept(tmp_path: Path) -> None:
-    """A crash ended whoever was receiving them: nobody will ever name them again."""
+    """A crash ended the transfer that was receiving them, so they are never referenced again."""
     entries = LogBuilder(0).batches(10)
     kept, kept_slices = staged(identity(entries[3]), bytes(20_000))
     with Storage(tmp_path) as storage:

@@ -1,4 +1,4 @@
-"""What a sweep deletes and a verification notices, to the row."""
+"""Rows that a sweep deletes and a verification notices, one by one."""
 
 from __future__ import annotations
 

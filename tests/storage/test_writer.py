@@ -136,7 +136,7 @@ def test_after_a_failure_nothing_is_written(
 def test_a_sweep_that_fails_in_any_way_answers_the_next_transaction(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thread that ended of it would leave the node waiting for ever."""
+    """If the thread ended because of the error, the node would wait indefinitely."""
 
     swept = threading.Event()
 
