@@ -1,4 +1,4 @@
-"""What an open page costs a cluster of 1,000 partitions, and the console: budgets, on real processes."""
+"""Cost of an open page to a cluster of 1,000 partitions and to the console: budgets, on real processes."""
 
 from __future__ import annotations
 

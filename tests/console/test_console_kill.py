@@ -49,7 +49,7 @@ def reading(cluster: LocalCluster, topics: list[str], group: str, pause_s: float
 
 
 def seconds_until(page: Page, since_s: float, selector: str, name: str, value: re.Pattern[str]) -> float:
-    """How long after a moment an attribute has a value."""
+    """Returns the seconds from ``since_s`` until an attribute has a value."""
     expect(page.locator(selector)).to_have_attribute(name, value, timeout=PATIENCE_MS)
     return time.monotonic() - since_s
 
@@ -86,7 +86,7 @@ def test_a_killed_leader_is_shown_within_two_seconds_and_no_row_is_lost() -> Non
             page.reload(wait_until="commit")
             expect(page.locator("[data-partition]")).to_have_count(rows, timeout=PATIENCE_MS)
             drawn_s = time.monotonic() - opened_s
-            print(f"opened anew: everything is drawn in {drawn_s:.2f} s")
+            print(f"opened again: everything is drawn in {drawn_s:.2f} s")
             assert drawn_s < SHOWN_WITHIN_S
             expect(page.locator("[data-group=fraud]")).to_be_visible(timeout=PATIENCE_MS)
             expect(page.locator("[data-node][data-state=up]")).to_have_count(3, timeout=PATIENCE_MS)

@@ -13,7 +13,7 @@ from quorumlog.local import LocalCluster
 
 
 def drawn(opener: urllib.request.OpenerDirector, url: str) -> set[str]:
-    """What there is to see once there is a node to see."""
+    """Returns the keys that are shown once a node is shown."""
     seen: set[str] = set()
     with opener.open(url, timeout=30) as stream:
         for line in stream:

@@ -107,7 +107,7 @@ def test_a_console_without_a_cluster_deletes_nothing(look: Look, console: Script
 
 
 def test_a_new_leader_fades_in(look: Look, console: ScriptedPage) -> None:
-    """What slides covers half of another box for a while, as if there were two replicas."""
+    """A box that slides would cover half of another for a while, as if there were two replicas."""
     console.show("partition/", {"partition/orders/0": partition("orders", 0, 3)})
     expect(look.page.locator("[data-partition=orders-0]")).to_have_attribute("data-leader", "3")
     moving = look.page.locator(".lead").evaluate("lead => getComputedStyle(lead).transitionProperty")

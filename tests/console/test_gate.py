@@ -1,4 +1,4 @@
-"""Who is let in, and what every answer tells the browser: asked as raw ASGI, as no client library would."""
+"""Admission of requests and the headers of every response, tested as raw ASGI, as no client library would send it."""
 
 from __future__ import annotations
 

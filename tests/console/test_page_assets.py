@@ -1,4 +1,4 @@
-"""The files of the page: small, ours or as they were published, and asked of nobody else."""
+"""The files of the page: small, ours or as they were published, and loaded from no other host."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SOURCES = sorted(path for path in STATIC.rglob("*") if path.suffix in (".js", ".
 
 
 def imported_by(path: Path) -> set[Path]:
-    """What a module imports at once, and so on."""
+    """Returns the module and all modules that it imports, directly or indirectly."""
     found = {path}
     for target in re.findall(r'^import .*?"(\./.*?)"', path.read_text(), re.M):
         found |= imported_by((path.parent / target).resolve())

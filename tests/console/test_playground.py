@@ -155,7 +155,7 @@ async def test_what_retention_has_removed_is_not_missing() -> None:
         life = Life(cluster.bootstrap_servers, 500)
         living = asyncio.create_task(life.run())
         async with asyncio.timeout(60), AsyncAdmin(bootstrap_servers=cluster.bootstrap_servers) as admin:
-            while life.acknowledged < 300:  # noqa: ASYNC110 - nobody says when that is
+            while life.acknowledged < 300:  # noqa: ASYNC110 - no event reports it
                 await asyncio.sleep(0.05)
             await admin.delete_records({TopicPartition("orders", 0): 10, TopicPartition("orders", 1): 7})
             found = await life.read_back()

@@ -271,7 +271,7 @@ async def test_a_slow_node_is_not_down(console: Console) -> None:
 
 
 async def test_a_stalled_console_blames_no_node(console: Console) -> None:
-    """It has not run for a minute: the answers were there, and nobody looked."""
+    """The console has not run for a minute: the answers had arrived, and it had not read them."""
     await console.hear()
     await console.poller.ask_nodes()
     console.now_s += 60

@@ -1,4 +1,4 @@
-"""How records are written: formats of keys and values, sizes, and files of what was found; without a cluster."""
+"""Formats of records: keys and values, sizes, and files of search results; without a cluster."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ async def find(log: ScriptedLog, stretch: Stretch, wanted: str = "") -> list[dic
 
 
 def planned(events: list[dict[str, Any]]) -> dict[int, tuple[int, int]]:
-    """Where a search starts and ends in each partition."""
+    """Returns the start and end offset of a search by partition."""
     return {each["partition"]: (int(each["start"]), int(each["end"])) for each in events[0]["partitions"]}
 
 
