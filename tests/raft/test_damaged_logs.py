@@ -87,7 +87,7 @@ def test_a_damaged_entry_that_is_not_the_leaders_makes_way_for_it() -> None:
 
 
 def test_damaged_neighbours_that_are_the_leaders_stay_with_all_behind_them() -> None:
-    """The entries behind them have been acknowledged by this replica."""
+    """The entries behind them have been acknowledged."""
     store = Store(entries(8), {4, 5})
     log = log_of(store, commit=2, applied=2)
     assert log.merge(2, store.kept[2:6]) == 6

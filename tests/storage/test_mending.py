@@ -96,7 +96,7 @@ def test_an_entry_is_not_written_over_a_page_whose_header_is_damaged(tmp_path: P
 
 
 def test_another_entry_than_was_there_is_not_written(tmp_path: Path) -> None:
-    """An entry of another history or another index is refused; the damaged entry is still reported as damaged."""
+    """An entry of another history or index is not written, and the damaged one is still reported as damaged."""
     entries = log_of(tmp_path, 500)
     other = LogBuilder(GROUP, seed=1).batches(12, 500)
     with Storage(tmp_path) as storage:

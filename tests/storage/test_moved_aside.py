@@ -83,7 +83,7 @@ def test_a_disk_that_breaks_its_data_again_and_again_is_not_filled_with_them(tmp
 
 
 def test_what_cannot_be_kept_beside_the_data_does_not_end_the_node(tmp_path: Path) -> None:
-    """Its disk may be full. At worst an operator has to enter it by hand."""
+    """Its disk may be full. At worst an operator has to state it by hand."""
     make(tmp_path)
     for name in (f"{ID_FILE}.new", "SUSPECTS"):
         (tmp_path / name).mkdir()

@@ -136,7 +136,7 @@ def test_after_a_failure_nothing_is_written(
 def test_a_sweep_that_fails_in_any_way_answers_the_next_transaction(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the thread ended because of the error, the node would wait indefinitely."""
+    """The node would wait indefinitely if the error ended the thread."""
 
     swept = threading.Event()
 
