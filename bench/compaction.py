@@ -135,7 +135,7 @@ def main(arguments: list[str]) -> int:
         parser.error(f"--megabytes {given.megabytes}: give a number from 1 to 1024")
     print(shlex.join(["python", "-m", "bench", "compaction", *arguments]))
     first, second = pass_rates(given.megabytes)
-    print(f"a pass by itself: {first:.0f} MB/s over new records, {second:.0f} MB/s with as many compacted before")
+    print(f"a pass alone: {first:.0f} MB/s over new records, {second:.0f} MB/s with as many compacted before")
     try:
         quiet, busy, rates = latencies(given.megabytes)
     except (ClusterError, QuorumlogError, TimeoutError) as problem:

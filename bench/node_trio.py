@@ -166,7 +166,7 @@ class Trio:
         return self.ask_all(node, [request])[0]
 
     def ask_all(self, node: int, requests: Iterable[ProtoMessage]) -> list[ProtoMessage]:
-        """Requests that reach a node at once, and their answers once nothing of them is under way any more."""
+        """Sends requests that reach a node together; returns the responses once nothing is in flight."""
         machine = self._machines[node]
         machine.replies = []
         wanted = 0
@@ -179,8 +179,8 @@ class Trio:
         return machine.replies
 
     def lose_way_to(self, peer: int, reopens_after_s: float) -> None:
-        """All links of a node break; after a while it opens its own streams again, which carry both ways, but no one
-        else's reach it any more."""
+        """Breaks all links of a node. After a while it opens its own streams again, which carry both ways; other nodes
+        can no longer open streams to it."""
         others = {number: machine for number, machine in self._machines.items() if number != peer}
         for number, machine in others.items():
             machine.inbox.append(PeerDisconnected(peer))

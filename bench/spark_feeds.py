@@ -47,7 +47,7 @@ class Share(InputPartition):
 
 @dataclass(frozen=True, slots=True)
 class QueryFeed:
-    """What a query is to get.
+    """Rows that a query receives.
 
     Arguments:
         address: of the server; empty for the worker's memory.
@@ -103,7 +103,7 @@ def _repeated(rows: int, held: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _streamed(address: str, rows: int, held: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """What comes over the stream, in the place of the columns that a log stores."""
+    """Yields batches whose columns of the log come over the stream."""
     call = _channel(os.getpid(), address).unary_stream(f"/{SERVICE}/Read", unchanged, unchanged)
     stored = [(held.schema.get_field_index(name), LOG_SCHEMA.get_field_index(name)) for name in LOG_SCHEMA.names[:3]]
     for message in call(COUNT.pack(-(-rows // held.num_rows))):
@@ -190,11 +190,11 @@ class DiscardSink(DataSource):
         return "bench-discard"
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Of a batch query."""
+        """Returns the writer of a batch query."""
         return Discard()
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        """Of a streaming query."""
+        """Returns the writer of a streaming query."""
         return StreamDiscard()
 
 

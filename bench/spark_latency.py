@@ -1,4 +1,4 @@
-"""How long a micro-batch takes that has a handful of rows, and a record from topic to topic through Spark."""
+"""Duration of a micro-batch with a handful of rows, and of a record from topic to topic through Spark."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class PassageLatency:
 
 
 def feed_latency(spark: SparkSession, tasks: int, batches: Count) -> BatchLatency:
-    """Of a source with nothing behind it."""
+    """Measures micro-batches of a source that is all in the process."""
     options = {"rows": str(max(10, tasks)), "size": "100", "tasks": str(tasks)}
     return _micro_batches(
         spark, f"in-process source, {_many(tasks, 'task')}", SparkFormat("bench-feed", options), batches
@@ -63,7 +63,7 @@ def feed_latency(spark: SparkSession, tasks: int, batches: Count) -> BatchLatenc
 
 
 def log_latency(spark: SparkSession, bootstrap: str, partitions: int, batches: Count) -> BatchLatency:
-    """Of a topic that records trickle into."""
+    """Measures micro-batches of a topic that receives a few records at a time."""
     topic = f"bench-trickle-{partitions}"
     _create(bootstrap, topic, partitions)
     source = SparkFormat("quorumlog", {"quorumlog.bootstrap.servers": bootstrap, "subscribe": topic})

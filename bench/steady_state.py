@@ -117,7 +117,7 @@ class _LogWriter:
         write.compact_to = anchor
 
     def retained_bytes(self) -> int:
-        """Of batches that are kept."""
+        """Returns the bytes of batches that are kept."""
         return sum(
             last.end_position - log.first_end
             for log in self._logs

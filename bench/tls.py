@@ -88,7 +88,7 @@ class TwoSides:
 
     @property
     def met(self) -> bool | None:
-        """Whether the median of the ratios is what it ought to be; None without a target."""
+        """True if the median of the ratios meets the target; None without a target."""
         if self.target is None:
             return None
         ratio = statistics.median(self.ratios)

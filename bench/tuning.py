@@ -89,7 +89,7 @@ class Cell:
 
     @property
     def reads(self) -> bool:
-        """Whether it is a consumer's."""
+        """True if the job is a consumer's."""
         return self.job.startswith("consume")
 
     @property
@@ -144,7 +144,7 @@ def cells(scale: float) -> list[Cell]:
 
 
 def worth(cell: Cell, figures: Figures) -> float:
-    """What is compared, more is better: records per second, of one at a time the median latency's reciprocal."""
+    """Returns the figure that is compared, more is better: records per second, or 1 / median latency."""
     if cell.job == "produce-singly":
         assert figures.p50_ms is not None
         return 1_000 / figures.p50_ms
@@ -185,7 +185,7 @@ def best(values: Mapping[str, list[float]]) -> str:
 
 
 def of_the_best(values: Mapping[str, list[float]] | None) -> list[float]:
-    """What the defaults reach of the tuning measured beside them, in each pair; 1 if none exists.
+    """Returns the ratio of the defaults to the tuning that was measured beside them, for each pair; 1 without one.
 
     Arguments:
         values: of the defaults and of one tuning.

@@ -91,7 +91,7 @@ class SteadyClient:
         self._process.stdin.flush()
 
     def result(self) -> Any:
-        """What it has seen.
+        """Returns what the client reported at its end.
 
         Raises:
             PeerError: it failed, or did not end.

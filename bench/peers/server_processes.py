@@ -78,7 +78,7 @@ class ServerProcesses:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                # A Ctrl-C at the terminal is for whoever started them.
+                # A Ctrl-C at the terminal is for the program that started them.
                 start_new_session=True,
             )
         self._processes[name] = process

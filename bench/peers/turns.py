@@ -121,7 +121,7 @@ class PeerTurn:
             client.told_of_the_kill()
             seen = client.result()
         if not seen["back"]:
-            raise PeerError(f"{self._peer.name}: nothing was acknowledged any more after its leader was killed")
+            raise PeerError(f"{self._peer.name}: no record was acknowledged after its leader was killed")
         deliveries = [MemberDelivery(at_ns, side.name) for at_ns in seen["acknowledged_ns"]]
         gap_ms = longest_gap_ms(deliveries, deliveries[0].at_ns, deliveries[-1].at_ns)
         return [

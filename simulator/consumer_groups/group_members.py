@@ -184,7 +184,7 @@ class SimMember:
 
     @property
     def at_rest(self) -> str:
-        """What it still waits for, for a report on a run that does not converge; empty if for nothing."""
+        """Report, in one line, of the work that the member still waits for; empty if there is none."""
         member = self.membership
         if member.state is not MembershipState.MEMBER or member.owned != member.assigned:
             return f"{self.name} ({member.member_id}) is {member.state.value}, owns {member.owned} of {member.assigned}"

@@ -25,7 +25,7 @@ def missing_repairs(cluster: SimCluster) -> str:
     """
     for number, process in cluster.processes.items():
         if process.disk.broken:
-            return f"groups {sorted(process.disk.broken)} of node {number} have not begun anew"
+            return f"groups {sorted(process.disk.broken)} of node {number} have not started again"
         for group, indexes in process.disk.damaged.items():
             disks = [each.disk for other, each in cluster.processes.items() if other != number]
             # A witness has no copy, and cannot be the source of a repair.
@@ -95,7 +95,7 @@ def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producer
         return f"nodes {leaving} are still being drained"
     lost = [node for node, broker in image.brokers.items() if broker.is_lost]
     if lost or image.lost_disks.missing():
-        return f"the disks of nodes {lost} are given up, and replicas are to come back: {image.lost_disks.missing()}"
+        return f"the disks of nodes {lost} are given up, and replicas must return: {image.lost_disks.missing()}"
     absent = sorted(set(topics) - {partition.topic.name for partition in image.partitions.values()})
     if absent:
         return f"topics {absent} do not exist"

@@ -52,7 +52,7 @@ class KillWatch:
         return bool(self._killed_ns) and now - self._killed_ns > LIMIT_S * 1e9
 
     def result(self) -> dict[str, object]:
-        """What there is to tell."""
+        """Returns the times of acknowledgements (ns), and what failed."""
         return {"acknowledged_ns": sorted(self._acknowledged), "failed": self._failed, "back": bool(self._back_ns)}
 
     def _listen(self) -> None:

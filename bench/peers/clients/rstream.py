@@ -32,7 +32,7 @@ def _ports(target: Target) -> list[int]:
 
 
 def _producer(target: Target, port: int | None = None) -> Producer:
-    """Of a server, the first unless said; the client finds the leader by it."""
+    """Returns a producer that connects to a server, by default the first, and finds the leader from there."""
     return Producer("127.0.0.1", port or _ports(target)[0], **_LOGIN)
 
 

@@ -1,4 +1,4 @@
-"""What stands before a message: who asks for what, and which request a response answers.
+"""Headers of messages: API, version and client of a request, and the request that a response belongs to.
 
 Kafka's headers are structures of their own, in two versions each: flexible ones have tagged fields behind them.
 """
@@ -44,9 +44,9 @@ def unpack_request_head(data: bytes) -> RequestHead:
 
 
 def unpack_client_id(data: bytes, *, flexible: bool) -> tuple[str | None, int]:
-    """What stands behind the head: the name that the client gives itself, and where the message begins.
+    """Returns the client ID, and the offset at which the message begins.
 
-    The name has an old length in flexible headers too: a node that does not know the version has to find it.
+    The client ID has a 16-bit length also in flexible headers: a node that does not know the version must find it.
 
     Raises:
         MalformedKafkaMessageError: the bytes are no header.

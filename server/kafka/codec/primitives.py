@@ -1,4 +1,4 @@
-"""What all of Kafka's messages are made of: strings, arrays, tagged fields, and the two calls that others use.
+"""Primitive types of Kafka's messages: strings, arrays, tagged fields, and the two calls that others use.
 
 A function ``unpack_...`` takes the bytes of a whole request and where in them to begin, and returns what it found and
 where that ends. A function ``pack_...`` returns bytes. "Compact" are the lengths of flexible versions (KIP-482): one
@@ -155,7 +155,7 @@ def pack_uvarint(value: int) -> bytes:
 
 
 def _bytes_left(data: bytes, at: int, size: int) -> int:
-    """Where ``size`` bytes end, if there are as many."""
+    """Returns the offset behind the next ``size`` bytes, after a check that the message has them."""
     end = at + size
     if size < 0:
         raise MalformedKafkaMessageError("something is null that may not be")
@@ -165,10 +165,10 @@ def _bytes_left(data: bytes, at: int, size: int) -> int:
 
 
 def not_null(value: T | None) -> T:
-    """What a version cannot carry as null.
+    """Returns the value of a field that is not nullable in this version.
 
     Raises:
-        UnencodableMessageError: it is.
+        UnencodableMessageError: it is null.
     """
     if value is None:
         raise UnencodableMessageError("something is null in a version where it may not be")
@@ -176,7 +176,7 @@ def not_null(value: T | None) -> T:
 
 
 def unpack_presence(data: bytes, at: int) -> tuple[bool, int]:
-    """Whether a structure that may be null is there: a byte before it, which is below 0 where it is not."""
+    """Returns True if a nullable structure is present, and the next offset. The byte before it is negative if not."""
     return data[at] < 0x80, at + 1
 
 
@@ -300,7 +300,7 @@ def pack_compact_nullable_records(value: Buffer | None) -> tuple[Buffer, ...]:
 
 
 def unpack_nullable_array(data: bytes, at: int, smallest: int, left: int) -> tuple[int, int, int]:
-    """How many elements follow, -1 for null; where they begin; and how many more the message may have.
+    """Returns the number of elements, -1 for null; their offset; and how many more the message may have.
 
     Arguments:
         smallest: fewest bytes of an element.
@@ -340,12 +340,12 @@ def _checked(count: int, bytes_left: int, smallest: int, left: int) -> int:
 
 
 def pack_count(count: int) -> bytes:
-    """How many elements follow, -1 for null."""
+    """Encodes the number of elements that follow, -1 for null."""
     return _LONG.pack(count)
 
 
 def pack_compact_count(count: int) -> bytes:
-    """How many elements follow in flexible versions, -1 for null."""
+    """Encodes the number of elements that follow in flexible versions, -1 for null."""
     return pack_uvarint(count + 1)
 
 
@@ -438,7 +438,7 @@ def pack_compact_nullable_int32_array(values: Sequence[int] | None) -> bytes:
 
 
 def unpack_tags(data: bytes, at: int, left: int) -> tuple[dict[int, tuple[int, int]], int, int]:
-    """Where each tagged field begins and ends, by its tag; where all of them end; and how many elements may follow."""
+    """Returns the start and end of each tagged field, by tag; the end of all; and how many elements may follow."""
     count, at = unpack_uvarint(data, at)
     if count > left:
         raise MalformedKafkaMessageError("too many tagged fields")
@@ -457,7 +457,7 @@ def unpack_tags(data: bytes, at: int, left: int) -> tuple[dict[int, tuple[int, i
 
 
 def skip_tags(data: bytes, at: int, left: int) -> tuple[int, int]:
-    """Where the tagged fields end of a structure that knows none, and how many elements may follow."""
+    """Returns the end of tagged fields that are all unknown, and how many elements may follow."""
     _, at, left = unpack_tags(data, at, left)
     return at, left
 
