@@ -1,7 +1,7 @@
 """Analysis of whole batches as Arrow tables with pyarrow, without a loop over records.
 
-``send_arrow`` and ``poll_arrow`` move columns, not Python objects. What comes back is a ``pyarrow.Table``, which
-pandas, Polars and DuckDB take as it is.
+``send_arrow`` and ``poll_arrow`` move columns, not Python objects. The result is a ``pyarrow.Table``, which
+pandas, Polars and DuckDB accept as it is.
 """
 
 from __future__ import annotations

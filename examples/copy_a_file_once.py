@@ -1,8 +1,8 @@
 """Copies each line of a file into a topic exactly once, even if the copy is interrupted and restarted.
 
-The producer has a name and is given an epoch, which stands for this piece of work. Whoever runs it again claims the
-same epoch and sends all of it again: what the log has already is recognised and not added. For that the second run
-must be equal to the first: same lines, same order, same timestamps (here, of the file), and a key or a partition.
+The producer has a name, and an epoch that identifies this piece of work. A second run claims the same epoch and sends
+everything again: records that the log already has are recognised and not added. For that the second run must be equal
+to the first: same lines, same order, same timestamps (here, of the file), and a key or a partition.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Three real node processes; a topic with three partitions on all of them; a load of records with keys, and a consumer
 group of two members that works on them. While it runs, the node that coordinates the group and leads a partition is
-killed with SIGKILL, others take over, the in-sync replicas shrink, the node comes back and they grow again. Then every
+killed with SIGKILL, others take over, the in-sync replicas shrink, the node returns and they grow again. Then every
 record is read back twice: by a consumer and by PySpark.
 """
 
@@ -233,7 +233,7 @@ def check_group(group: Group, changes: int, story: Story) -> None:
     who = " and ".join(f"partition{'s' * (len(partitions) > 1)} {nodes(partitions)}" for partitions in group.partitions)
     console.print(
         f"group [bold]{GROUP}[/]: two members with {who}, [bold]{worked_on.total():,}[/] records worked on,"
-        " 0 left out, 0 twice; nobody's partitions have changed"
+        " 0 left out, 0 twice; no member's partitions have changed"
     )
 
 
@@ -397,8 +397,8 @@ def await_load(load: Load, show: Callable[[Load], None], condition: Callable[[],
 
 
 class TopicWatch:
-    """The topic's partitions as the cluster tells them, never older than it has told before: any node answers, and
-    one that has just come back may not have heard the latest news."""
+    """The topic's partitions as the cluster reports them, never older than a report before: any node answers, and one
+    that has just restarted may be behind."""
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin

@@ -40,7 +40,7 @@ class Group:
 
     @property
     def worked_on(self) -> Counter[bytes]:
-        """How often each record was processed, by any member."""
+        """Number of times that each record was processed, by any member."""
         return sum((counter.copy() for counter in self._worked_on), Counter())
 
     @property

@@ -17,8 +17,8 @@ SETTLE_TIMEOUT_S = 60.0
 class Load:
     """Sends ``records`` records with keys to a topic at ``rate`` per second, in its own thread.
 
-    Every record's value is unique (``order-000123``) and grows, so that whoever reads them can tell a lost one, a
-    double and a swap.
+    Every record's value is unique (``order-000123``) and grows, so that a reader can detect lost, duplicated
+    and swapped records.
 
     Attributes:
         acknowledged: the number of records acknowledged so far.

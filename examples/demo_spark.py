@@ -66,8 +66,8 @@ def _count(local_session: object, bootstrap_servers: str, topic: str) -> SparkCo
 
 @contextmanager
 def _stderr_to(file: IO[str]) -> Iterator[None]:
-    """Sends this process's stderr, and that of the Java process started meanwhile, to a file: Java's start-up remarks
-    would spoil the story. A failure shows its tail."""
+    """Sends the stderr of this process, and of the Java process that it starts, to a file: Java's messages at its start
+    would hide the output. A failure shows the end of the file."""
     sys.stderr.flush()
     saved = os.dup(2)
     os.dup2(file.fileno(), 2)

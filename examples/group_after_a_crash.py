@@ -35,7 +35,7 @@ def work(servers: str, topic: str, diary: Path, dies_after: int | None = None) -
     ):  # fmt: skip
         deadline = time.monotonic() + 30
         while f"job {JOBS - 1}\n" not in diary.read_text():
-            assert time.monotonic() < deadline, "nobody takes over"
+            assert time.monotonic() < deadline, "no member takes over"
             for records in consumer.poll(timeout_ms=200).values():
                 for record in records:
                     lines.write(record.value.decode() + "\n")
@@ -67,7 +67,7 @@ def story(servers: str) -> None:
         again = sorted({job for job in done if done.count(job) == 2})
         assert set(done) == {f"job {number}" for number in range(JOBS)}, "nothing is left undone"
         assert again == [f"job {number}" for number in range(20, DIES_AFTER)], "only what was not committed is repeated"
-        print(f"{JOBS} jobs, none left out; done twice, because nobody had committed them: {', '.join(again)}")
+        print(f"{JOBS} jobs, none left out; done twice, because they had not been committed: {', '.join(again)}")
 
 
 if __name__ == "__main__":

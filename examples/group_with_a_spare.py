@@ -41,8 +41,8 @@ def story(servers: str) -> None:
         for member, record in tutorial.read([spare, staying], lambda: len(seen) == 11):
             assert member is spare
             seen.append(record.value)
-        assert seen[-1] == b"alarm 10", "it goes on where the other one stopped"
-        print(f"and goes on where that one stopped: {seen[-1].decode()}")
+        assert seen[-1] == b"alarm 10", "it continues where the other one stopped"
+        print(f"and continues where that one stopped: {seen[-1].decode()}")
         spare.close()
         staying.close()
 

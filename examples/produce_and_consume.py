@@ -19,7 +19,7 @@ def story(servers: str) -> None:
                 metadata = handle.result(timeout=10)
                 print(f"sent to partition {metadata.partition}, offset {metadata.offset}")
 
-        # Without an end, `for record in consumer` waits for more for ever; here it is over after a second of silence.
+        # Without an end, `for record in consumer` waits for more indefinitely; here it ends after a second of silence.
         with Consumer(topic, bootstrap_servers=servers, consumer_timeout_ms=1000) as consumer:
             for record in consumer:
                 print(f"offset {record.offset}: {record.value.decode()}")

@@ -1,7 +1,7 @@
 """Old records are deleted, by command and by the topic's retention. Shows what a consumer notices, and how it reacts.
 
-A partition begins at its log start. Offsets never change: what is left keeps its numbers. A consumer that stood on a
-record that is gone either goes on at the new log start, or is told, as it has asked for.
+A partition begins at its log start. Offsets never change: the remaining records keep theirs. A consumer whose next
+record is gone either continues at the new log start or gets an error, depending on its ``auto_offset_reset``.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def story(servers: str) -> None:
             consumer.assign([partition])
             consumer.seek(partition, 10)
         (records,) = tolerant.poll(timeout_ms=5000).values()
-        print(f"a consumer that asks for 10 goes on at {records[0].offset}")
+        print(f"a consumer that asks for 10 continues at {records[0].offset}")
         assert records[0].offset == start
         try:
             strict.poll(timeout_ms=5000)
         except OffsetOutOfRangeError as error:
-            print(f"one with auto_offset_reset='none' is told: {error}")
+            print(f"one with auto_offset_reset='none' gets an error: {error}")
             strict.seek_to_beginning(partition)
-            print(f"and decides for itself where to go on: at {strict.position(partition)}")
+            print(f"and chooses the new position itself: {strict.position(partition)}")
 
         admin.alter_configs({topic: {"retention.bytes": 64 * KIB}})
         produce(servers, topic, 400)

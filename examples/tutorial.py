@@ -55,7 +55,7 @@ def read(members: Sequence[Consumer], until: Callable[[], bool]) -> Iterator[tup
     """
     deadline = time.monotonic() + 30
     while not until():
-        assert time.monotonic() < deadline, "the story does not go on"
+        assert time.monotonic() < deadline, "the story does not continue"
         for member in members:
             for records in member.poll(timeout_ms=20).values():
                 for record in records:
@@ -65,4 +65,4 @@ def read(members: Sequence[Consumer], until: Callable[[], bool]) -> Iterator[tup
 def settle(members: Sequence[Consumer], *counts: int) -> None:
     """Polls members of a group until they have these numbers of partitions, in any order; no records may arrive."""
     for _, record in read(members, lambda: sorted(len(member.assignment()) for member in members) == sorted(counts)):
-        raise AssertionError(f"nobody has sent anything yet, and here is {record}")
+        raise AssertionError(f"nothing has been sent yet, and here is {record}")

@@ -36,7 +36,7 @@ EXPECTED = {
     "keyed_order.py": ["signed in, filled the cart, paid, signed out"],
     "produce_and_consume.py": ["sent to partition 0, offset 4", "offset 4: hello 4"],
     "replay.py": ["22:30", "offset 24, 12:00", "None"],
-    "retention.py": ["the log starts at 60", "goes on at 60", "is told:", "retention.bytes=65536"],
+    "retention.py": ["the log starts at 60", "continues at 60", "gets an error:", "retention.bytes=65536"],
 }
 #: What the client itself says there, a line each.
 WARNINGS = {"retention.py": ["earliest"]}
