@@ -60,7 +60,7 @@ def trimmed() -> list[Operation]:
 
 
 def good() -> list[Operation]:
-    """Three acknowledged sends, one that no one knows of, one that failed; a reader and a final reader."""
+    """Three acknowledged sends, one without an outcome, one that failed; a reader and a final reader."""
     return [
         send("a", 0, 10),
         send("b", 1, 20),

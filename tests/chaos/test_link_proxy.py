@@ -51,7 +51,7 @@ def connected(address: str) -> Iterator[socket.socket]:
 
 @pytest.fixture
 def proxies() -> Iterator[LinkProxies]:
-    """Two nodes: 1 is this process, 2 an echo that no one's connections come from."""
+    """Two nodes: 1 is this process, 2 an echo that opens no connections."""
     with echo() as target, LinkProxies((1, 2)) as running:
         running.lead_to({1: target, 2: target}, lambda node: os.getpid() if node == 1 else None)
         yield running

@@ -134,7 +134,7 @@ def set_up(admin: Admin) -> None:
 
 
 def is_taken_for_node(cluster: LocalCluster, pair: Issued, authority: bytes, node: int) -> bool:
-    """True if another node answers to the caller that shows a node's certificate."""
+    """True if another node answers a caller that shows a node's certificate."""
     credentials = grpc.ssl_channel_credentials(authority, pair.key.read_bytes(), pair.certificate.read_bytes())
     expected = (("grpc.ssl_target_name_override", "node-1.quorumlog.internal"),)
     with grpc.secure_channel(cluster.peer_address(1), credentials, expected) as channel:

@@ -26,7 +26,7 @@ DEADLINE_S = 60.0
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    # Leaders are killed here. What is led on a busy machine shall not move automatically beside that.
+    # Leaders are killed here. What is led on a busy machine must not move on its own in the meantime.
     with LocalCluster(nodes=3, kafka=True, settings={"election_timeout_ms": 3_000}) as running:
         with Admin(bootstrap_servers=running.bootstrap_servers) as admin:
             admin.create_topics([NewTopic(TOPIC, 1, 3), NewTopic("many", 40, 3)])
@@ -116,7 +116,7 @@ def test_a_consumer_of_librdkafka_looks_whether_its_position_is_there_and_reads_
     )
     consumer.close()
     assert read == [*range(1_500)]
-    # What it is notified of its position keeps it where it is: another position would have been read from.
+    # The reported position keeps it where it is: another position would have been read from.
     assert any("Received" in line for line in told), told
 
 

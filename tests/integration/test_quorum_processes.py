@@ -53,7 +53,7 @@ def test_a_node_that_comes_later_finds_a_quorum_that_has_moved() -> None:
         assert moved.stdout.endswith("4 voters survive the loss of 1, as 3 would\n")
         assert cli(cluster, "quorum", "remove", "1").returncode == 0
         assert voters(admin) == [3, 4, 5]
-        # All that it was notified of the cluster is where the one that formed it was.
+        # It knows of the cluster only the address of the node that formed it.
         cluster.stop(2)
         cluster.start(2)
         cluster.kill(1)

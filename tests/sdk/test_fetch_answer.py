@@ -1,4 +1,4 @@
-"""Answers to fetches that are taken apart by hand: what protobuf has written, and bytes that no one has."""
+"""Answers to fetches that are taken apart by hand: what protobuf has written, and bytes that nothing has written."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_what_protobuf_has_written_is_read(response: data_plane_pb2.FetchRespons
 def test_fields_of_a_later_version_are_passed_over() -> None:
     response = data_plane_pb2.FetchResponse(correlation_id=7)
     result = data_plane_pb2.FetchResult(partition=2, entries=[b"one"]).SerializeToString()
-    # Of each kind one that no one knows: a number, eight bytes, four bytes, some bytes.
+    # One unknown field of each kind: a number, eight bytes, four bytes, some bytes.
     unknown = b"\xc0\x0c\x05" + b"\xc1\x0c" + bytes(8) + b"\xc5\x0c" + bytes(4) + b"\xc2\x0c\x02hi"
     inner = unknown + result
     answer = read_fetch_answer(response.SerializeToString() + unknown + b"\x12" + bytes([len(inner)]) + inner)

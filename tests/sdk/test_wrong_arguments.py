@@ -206,7 +206,7 @@ def servers(quorumlog_cluster: LocalCluster) -> str:
 
 @pytest.fixture(autouse=True)
 def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A topic that is not known now does not exist: no one creates any in the meantime."""
+    """A topic that is not known now does not exist: none is created in the meantime."""
     monkeypatch.setattr(async_admin, "_UNKNOWN_TOPIC_GRACE_S", 0)
     monkeypatch.setattr(cluster, "_UNKNOWN_TOPIC_GRACE_S", 0)
 

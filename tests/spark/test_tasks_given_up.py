@@ -270,7 +270,7 @@ def test_one_whose_number_the_run_has_adds_nothing_where_rows_of_its_name_were_l
 ) -> None:
     """A lost task has written a row that two tasks of the run have, and one of them would put it into the same place.
 
-    That one is left out, so that its name has room for a client who is about to send it.
+    That one is left out, so that its name is free for a client that is about to send it.
     """
     world = in_memory(monkeypatch)
     write("first", 2, [b"click"])

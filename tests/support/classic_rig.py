@@ -173,7 +173,7 @@ class ClassicRig:
         return call.request_id
 
     def call(self, request: ClassicRequest, *, client: RequestContext = ORIGIN, wait_ms: int = 300_000) -> ClassicCall:
-        """What a client asks for, for the caller that has it decided."""
+        """Request of a client, for the code that decides it."""
         self._requests += 1
         self._open.add(self._requests)
         deadline = self.clock.awake_us + wait_ms * 1000

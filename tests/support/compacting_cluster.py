@@ -228,7 +228,7 @@ class Compacting(Quiet):
             self.check(node)
 
     def rest(self) -> None:
-        """Waits until all replicas have reached the same point and no leader finds it worth to continue."""
+        """Waits until all replicas have reached the same point and no leader finds another compaction worthwhile."""
         nodes = self.cluster.node_ids
         for _ in range(60):
             before = {(self.durable(node).last, self.reached(node)) for node in nodes}

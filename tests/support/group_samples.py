@@ -218,7 +218,7 @@ class Client:
 
 
 def until_stable(clients: Iterable[Client], rounds: int = 20) -> int:
-    """Has clients beat in turn until no one learns anything; returns after how many rounds."""
+    """Sends the clients' heartbeats in turn until none changes anything; returns the number of rounds."""
     clients = list(clients)
     for number in range(rounds):
         news = [client.beat() for client in clients]

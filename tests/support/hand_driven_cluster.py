@@ -34,7 +34,7 @@ class HandClock:
         self._source: Callable[[], float] | None = None
 
     def follow_the_machine(self) -> None:
-        """Continues automatically from now on, as timers do."""
+        """Runs without being stepped from now on, as with real timers."""
         began, now_s = time.monotonic(), self.now_s
         self._source = lambda: now_s + time.monotonic() - began
 
@@ -133,7 +133,7 @@ class HandDrivenNode:
 
 
 class HandDrivenCluster(Cluster):
-    """Nodes 1 to 3 and what is known of topics: nothing is asked for automatically.
+    """Nodes 1 to 3 and what is known of topics: nothing is requested by them.
 
     Attributes:
         refreshes: how often news of the cluster was asked for.

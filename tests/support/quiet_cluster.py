@@ -117,7 +117,7 @@ class Quiet:
         return sorted({group for process in self.cluster.processes.values() for group in process.replicas if group})
 
     def led_by(self, group: int) -> int | None:
-        """The node that leads a group, in the highest term; None when no one does."""
+        """The node that leads a group, in the highest term; None if no node does."""
         leading = [(raft.term, node) for node, raft in self.replicas_of(group).items() if raft.is_leader]
         return max(leading)[1] if leading else None
 

@@ -21,7 +21,7 @@ PATIENCE_S = 30
 
 @dataclass
 class Answer:
-    """What returned. ``chunks`` grows while a stream lasts."""
+    """The response. ``chunks`` grows while a stream lasts."""
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)

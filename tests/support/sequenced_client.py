@@ -22,7 +22,7 @@ class SequencedClient:
     def __init__(self, quiet: Quiet, name: str = "", epoch: int = -1, node: int = 1) -> None:
         self.quiet = quiet
         self.results: dict[str, list[pb.ProduceResult]] = {}
-        #: What was notified of values that were to be traced, by value.
+        #: Reports on the values that were to be traced, by value.
         self.traces: dict[str, pb.BatchTrace] = {}
         self.attributes = Attributes.REPLAYABLE if epoch >= 0 else Attributes.NONE
         image = quiet.cluster.processes[node].image
@@ -76,7 +76,7 @@ class SequencedClient:
         )
 
     def sent(self, value: str, sequence: int, partition: int = 0) -> pb.ProduceResult:
-        """Sends a batch to the partition's leader, until a client who leads it answers; the answer."""
+        """Sends a batch to the partition's leader, until the node that leads it answers; returns the answer."""
         group = self.quiet.groups()[partition]
         for _ in range(20):
             self.quiet.until(lambda: self.quiet.led_by(group) is not None, 5)

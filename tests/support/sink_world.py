@@ -148,7 +148,7 @@ class InMemoryProducer:
         """Everything is sent at once."""
 
     def end_epoch(self) -> None:
-        """No one looks here."""
+        """Nothing reads this."""
 
     def send_arrow(self, topic: str, batch: pa.RecordBatch, *, partition: int) -> Future[None]:
         """Appends it, knows it for a duplicate, or refuses it."""

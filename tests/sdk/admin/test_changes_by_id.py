@@ -146,7 +146,7 @@ class Names:
     def list(self, request: admin_pb2.ListProducersRequest) -> admin_pb2.ListProducersResponse:
         self.listed.append([*request.names])
         response = admin_pb2.ListProducersResponse()
-        # As a node of a version that cannot look up single names, others of the same beginning are notified of too.
+        # As a node of a version that cannot look up single names, others with the same prefix are reported too.
         for name in ("etl", "etl-other"):
             if name.startswith(request.prefix):
                 response.producers.add(name=name, producer_id=self.claim[0], producer_epoch=self.claim[1])

@@ -1,4 +1,4 @@
-"""No one is notified of an error for what was done, nor of success for what was not."""
+"""No caller receives an error for what was done, nor success for what was not."""
 
 from __future__ import annotations
 

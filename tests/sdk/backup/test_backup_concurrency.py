@@ -59,7 +59,7 @@ def test_of_failures_at_once_the_final_one_is_told() -> None:
 
 
 def test_a_call_that_is_cancelled_under_one_of_them_ends_the_others_and_says_why() -> None:
-    """As a connection that is closed does: no result is missing without a word, and no one takes it for his own."""
+    """As a connection that is closed does: no result is missing without an error, and none goes to another caller."""
     ended: list[int] = []
 
     async def work(number: int) -> None:

@@ -69,7 +69,7 @@ def test_lines_are_repeated_every_half_minute(caplog: pytest.LogCaptureFixture) 
 
 
 def test_only_present_outages_are_counted(caplog: pytest.LogCaptureFixture) -> None:
-    """A partition that is no longer tried counts for no one."""
+    """A partition that is no longer tried does not count."""
     outages = OutageLog("fetching from")
     outages.failed(C, WHY, 94.9)
     outages.failed(B, WHY, 100.0)

@@ -71,7 +71,7 @@ async def reader(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Reader]:
 
 
 async def test_what_was_read_of_a_deleted_topic_is_not_committed_for_the_next_one(reader: Reader) -> None:
-    reader.consumer.pause(TP)  # A client that is paused does not look what its partition is by now.
+    reader.consumer.pause(TP)  # A paused partition is not checked for what the topic is by now.
     await reader.make_anew()
     with pytest.raises(UnknownTopicOrPartitionError):
         await reader.consumer.commit()

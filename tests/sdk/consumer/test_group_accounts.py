@@ -89,7 +89,7 @@ class Bench:
         await turn(20)
 
     async def join(self, *numbers: int, **committed: int) -> None:
-        """Becomes a member with partitions that it has been notified of."""
+        """Becomes a member with the assigned partitions."""
         self.group.subscribe(Subscription(("t",)))
         await turn()
         await self.name_coordinator()

@@ -32,7 +32,7 @@ from quorumlog.v1 import errors_pb2, groups_pb2
 
 PARTITIONS = 4
 P0 = TopicPartition("t", 0)
-#: A member that is silent for so long is given up, automatically; nothing else in these tests takes so long.
+#: A member that is silent for so long is removed; nothing else in these tests takes so long.
 SHORT = {"session_timeout_ms": 2_000, "heartbeat_interval_ms": 100}
 
 
@@ -413,5 +413,5 @@ async def test_a_commit_that_finds_no_coordinator_is_given_up_in_time(
 
 
 def silent(request: groups_pb2.GroupHeartbeatRequest) -> errors_pb2.Error | None:
-    """Answers no one but those who leave."""
+    """Answers only members that leave."""
     raise StaySilent

@@ -294,7 +294,7 @@ async def test_a_close_between_an_answer_and_its_decoding_is_no_failure(
     cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(cluster, 10)
-    gc.collect()  # What earlier tests have forgotten is notified of when it is found, which need not be here.
+    gc.collect()  # Objects that earlier tests have left are reported when they are collected, which need not be here.
     caplog.clear()
     consumer = AsyncConsumer("t", bootstrap_servers=cluster.bootstrap_servers)
     await consumer.start()

@@ -1,4 +1,4 @@
-"""Offsets of the source become offsets here, and no one misses a record for it."""
+"""Offsets of the source become offsets here, and no group misses a record."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ async def test_what_a_producer_has_accepted_is_sent_when_its_block_is_left_by_an
 async def test_a_close_in_the_midst_of_a_burst_without_acknowledgements_drops_nothing(
     cluster: ScriptedCluster,
 ) -> None:
-    """A stream that is cancelled loses what the node has not read yet, and no one would know."""
+    """A stream that is cancelled loses what the node has not read yet, without any error."""
 
     async def slowly(_: ScriptedCluster, produced: Produced) -> errors_pb2.Error | None:
         await asyncio.sleep(0.002)

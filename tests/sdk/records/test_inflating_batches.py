@@ -1,4 +1,4 @@
-"""A batch of nine kilobytes that stands for 256 MiB: no one who reads batches allocates what it asks for."""
+"""A batch of nine kilobytes that stands for 256 MiB: no reader of batches allocates as much as it states."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_a_pipe_is_no_file_and_nobody_waits_for_it(tmp_path: Path) -> None:
             with pytest.raises(IllegalArgumentError, match=f"cannot read {pipe}: it is no file"):
                 asked.result(timeout=30)
         finally:
-            # A client that waits after all is let go.
+            # Clients that still wait are released.
             with contextlib.suppress(OSError):
                 os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
 

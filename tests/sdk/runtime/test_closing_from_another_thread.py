@@ -1,4 +1,4 @@
-"""A client that one thread closes at any moment of what another one does with it: that one is told, no one else.
+"""A client that one thread closes at any moment of what another one does with it: that one gets an error, no other.
 
 Moments are steps of the clients' loop, on which the nodes run here too.
 """
@@ -157,7 +157,7 @@ class SlowToClose(Consumer):
 
 
 def test_a_commit_behind_the_farewell_to_the_group_hears_that_the_consumer_is_closed(cluster: ScriptedCluster) -> None:
-    """Not that it lost its partitions to others: no one has taken them."""
+    """It does not report its partitions as lost to others: no member has taken them."""
     consumer = SlowToClose(bootstrap_servers=cluster.bootstrap_servers, group_id="g", enable_auto_commit=False)
     consumer.poll(int(LIMIT_S * 1000))
     closing = threading.Thread(target=consumer.close, daemon=True)
