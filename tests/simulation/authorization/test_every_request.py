@@ -1,4 +1,4 @@
-"""Every request that a node takes, from somebody whom no rule allows anything: nothing is done, nothing is told."""
+"""Every request from a client without permissions changes nothing and discloses nothing."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ REQUESTS: dict[str, Callable[[bytes], ProtoMessage]] = {
     "DescribeClientQuotas": lambda t: quotas_pb2.DescribeClientQuotasRequest(timeout_ms=500),
     "DescribeNode": lambda t: admin_pb2.DescribeNodeRequest(),
 }
-#: Whoever signs in is nobody yet, and needs no permission.
+#: Open RPCs are left out: clients call them to authenticate, and need no permission.
 STEPPED = {
     name.rpartition("/")[2]: row
     for name, row in PERMISSIONS.items()

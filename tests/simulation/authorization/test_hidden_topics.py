@@ -46,7 +46,7 @@ def offset_of(topic: bytes, offset: int) -> groups_pb2.CommittedOffset:
     return groups_pb2.CommittedOffset(topic_id=topic, partition=0, offset=offset, leader_epoch=-1, metadata=label)
 
 
-#: An answer that a node gives by itself comes within this; what the controller is asked for takes longer.
+#: A node answers from its own state within this time; a request that the controller decides takes longer.
 AT_ONCE_US = 6_000
 #: What names a topic, with the type of its answer. Each is made of the id that the topic has, or had.
 BY_NAME: dict[str, tuple[Callable[[], ProtoMessage], type[ProtoMessage]]] = {
@@ -220,7 +220,7 @@ def coordinator(cluster: Restricted, group: str = "g") -> int:
 
 
 def told(answer: ProtoMessage) -> bytes:
-    """What an answer says, but for what has nothing to do with topics."""
+    """Returns a serialized answer; for metadata, only its topics."""
     if isinstance(answer, pb.MetadataResponse):
         return b"".join(each.SerializeToString(deterministic=True) for each in answer.topics)
     return answer.SerializeToString(deterministic=True)
@@ -250,7 +250,7 @@ def test_a_name_says_nothing_of_whether_a_topic_has_it(cluster: Restricted, what
     make, kind = BY_NAME[what]
 
     def answers() -> list[tuple[bytes, bool]]:
-        """What each node says, and whether at once: that needs nobody else, who might know more."""
+        """Returns each node's answer, and True if it came at once: the node then asked no other one."""
         found = []
         for node in (1, 2, 3):
             began = cluster.scheduler.now
@@ -443,7 +443,7 @@ def test_a_member_hears_nothing_of_a_hidden_topic_that_comes_and_goes(
     numbers = itertools.count(1)
 
     def told_now() -> tuple[bytes, bytes]:
-        """What the member and its group are told, with a partition of the hidden topic among those that it owns."""
+        """Returns the answers about a member that claims a partition of the hidden topic, and about its group."""
         nonlocal epoch
         request = groups_pb2.GroupHeartbeatRequest(
             correlation_id=next(numbers),

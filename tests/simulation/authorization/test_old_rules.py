@@ -1,4 +1,4 @@
-"""Rules that are older than their operator lets nodes decide by: no records, and not a word against whoever asks."""
+"""ACLs older than ``acl_image_max_age_ms``: nodes serve no records, and return a retriable error, not a denial."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_whoever_needs_permission_waits_while_the_metadata_quorum_is_lost() -> N
         refused = each()
         assert refused.code == ErrorCode.SERVER_BUSY and refused.retriable and refused.definite
         assert "acl_image_max_age_ms" in refused.message and "\n" not in refused.message
-    # Whoever needs no permission goes on, and so does whoever asks where things are.
+    # The super user needs no permission and is still served, and so are metadata requests.
     assert not cluster.produce("admin").code
     assert len(cluster.fetch("admin").entries) == 3
     described = cluster.ask("alice", pb.MetadataRequest(topics=[TOPIC]), pb.MetadataResponse, 4)

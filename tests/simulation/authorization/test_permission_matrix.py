@@ -1,4 +1,4 @@
-"""What every RPC asks for, by the step of a node: against the table of Kafka's documentation, rule by rule.
+"""The permissions that a node requires for each RPC, compared with Kafka's documentation, ACL by ACL.
 
 Each cell is a user of its own, whose rules allow just enough, or all but one thing. All rules are made at once.
 """
@@ -439,7 +439,7 @@ def cells() -> Iterator[Cell]:
 
 
 def denies_any_topic(cell: Cell, row: Row) -> bool:
-    """Whether a rule denies Write on one topic, where Write on any is enough: then other topics are left."""
+    """True if an ACL denies some topics and the request needs Write on any topic: other topics then remain."""
     return row.kafka == "INIT_PRODUCER_ID" and any(
         each.permission == DENY and each.resource_type == TOPICS and each.resource_name != "*" for each in cell.rules
     )
@@ -472,7 +472,7 @@ def judged() -> dict[str, list[str]]:
 
 
 def prepare(cluster: Restricted, requests: dict[str, ProtoMessage]) -> None:
-    """What requests are about is there: a group with an offset, a producer name, a rule."""
+    """Creates what the requests refer to: a group with an offset, a producer name and an ACL."""
     cluster.allow(KNOWN_RULE)
     found = groups.FindCoordinatorsResponse()
 

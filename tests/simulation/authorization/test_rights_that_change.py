@@ -1,4 +1,4 @@
-"""Rules that change while clients are at it: whoever may not go on is told, on every node, whatever restarts."""
+"""ACLs that change while clients are active: every node enforces the new ones, and they survive restarts."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ NODES = (1, 2, 3)
 
 
 class SigningIn(Restricted):
-    """A cluster with carol, who signs in by password and may read the topic."""
+    """A cluster with the user carol, who has a password and may read the topic."""
 
     def __init__(self, seed: int, checkpoint_entries: int = 2_000) -> None:
         super().__init__(seed, checkpoint_entries=checkpoint_entries)
@@ -69,7 +69,7 @@ class SigningIn(Restricted):
         return finished.session_token
 
     def show_token(self, node: int, user: str, lifetime_s: float) -> sign_in_pb2.SignInByTokenResponse:
-        """Signs somebody in at a node by a token that ends after so long."""
+        """Authenticates a user at a node with a token that expires after ``lifetime_s``, and returns the answer."""
         process = self.cluster.processes[node]
         process.deliver(TokenKeysRead(JwtVerifier(parse_keys(file_of(public("first")), ("ES256",)), options())))
         self.come()

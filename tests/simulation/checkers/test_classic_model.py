@@ -1,5 +1,7 @@
-"""What members of classic groups are told is what the log has of their generation: also where one entry holds more than
-a step, because a coordinator decides together what has come together."""
+"""Members of classic groups may only receive the assignment that the log has for their generation.
+
+This includes entries of several steps: a coordinator decides together the requests that arrive together.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ class Log:
         self.group = after
 
     def is_right(self, name: str, part: bytes) -> bool:
-        """Whether a member that has synced in the first generation may be told that."""
+        """True if a member that synced in the first generation may receive this assignment."""
         try:
             self.history.judge("sync", name, 1, held=True, part=part)
         except Violation:

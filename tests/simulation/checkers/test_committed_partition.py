@@ -129,7 +129,7 @@ def test_only_who_has_no_name_is_forgotten_and_begins_anew() -> None:
 
 
 def trimmed() -> Log:
-    """Three batches of which one is not kept any more, as of entry 4."""
+    """Returns a log of three batches, the first of which is deleted by entry 4."""
     log = Log()
     log.model.deletable = 1
     for value in "abc":

@@ -66,7 +66,7 @@ class Log:
         self.model.commit(Entry(self.index, 1, EntryKind.COMMAND, 0, data), at_us, 0)
 
     def snapshot(self) -> log.GroupsSnapshot:
-        """What a replica should hold that took in only the first change."""
+        """Returns the expected snapshot of a replica that applied only the first change."""
         whole = log.GroupChange()
         whole.CopyFrom(self.commands[0].changes[0])
         return log.GroupsSnapshot(groups=[whole], applied_index=1)

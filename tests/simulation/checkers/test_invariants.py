@@ -45,7 +45,7 @@ class Raft:
 
 @dataclass
 class Hosted:
-    """What a node holds a group in."""
+    """A replica on a node, reduced to its Raft group."""
 
     raft: Raft
 
@@ -251,7 +251,7 @@ def test_a_commit_beyond_the_end_of_a_log(cluster: Cluster) -> None:
 
 
 def test_where_the_log_of_a_deleted_topic_ends_is_known_to_nobody(cluster: Cluster) -> None:
-    """Its leader may not have heard of the deletion, and goes on."""
+    """An offset beyond the end of a deleted topic may be committed: its leader may not know of the deletion yet."""
     table = TopicTable(lambda node: False, lambda nodes: None)
     table.next_group = GROUP + 1
     cluster.judge.topics_at(1, table)

@@ -20,7 +20,7 @@ class Classic(Quiet):
     """A cluster with a classic group, and what happens to both.
 
     Arguments:
-        static: members have names, under which they come back.
+        static: members have names, under which they rejoin.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Classic(Quiet):
 
     @property
     def model(self) -> ModelClassic:
-        """What the log has of the group."""
+        """The group as the log has it."""
         model = self.group.model()
         assert model is not None
         return model
@@ -46,11 +46,11 @@ class Classic(Quiet):
         return self.group.members
 
     def is_shared_out(self) -> bool:
-        """Whether all who live are members of one generation, and everything has an owner."""
+        """True if all living members are in one generation, and all partitions have an owner."""
         return not self.group.missing()
 
     def strike(self, kind: str) -> None:
-        """The coordinator's node dies and comes back, or stands still; a majority stays."""
+        """Kills the coordinator's node and restarts it later, or pauses it, if all nodes run."""
         leading = [
             node
             for node, process in self.cluster.processes.items()

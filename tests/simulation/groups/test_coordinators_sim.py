@@ -1,4 +1,4 @@
-"""Coordinators of consumer groups on several nodes: created on first need, led anew in a moment, caught up, moved."""
+"""Coordinators of consumer groups on several nodes: creation on first use, failover, catching up and moves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SESSION_MS = 10_000
 
 
 class Grouped(Quiet):
-    """A quiet cluster with coordinators, and somebody who asks them."""
+    """A quiet cluster with coordinators, and a client that sends them requests."""
 
     def __init__(self, seed: int, coordinators: int = 1, nodes: int = 3, **checkpoints: int) -> None:
         super().__init__(

@@ -164,7 +164,7 @@ class Storm:
 
 
 def test_what_a_kafka_member_that_is_put_out_asks_to_commit_is_nobodys_work() -> None:
-    """In this seed it goes on, and asks, long before it hears that it is out; each of its commits is refused."""
+    """Commits of a removed Kafka member are refused: in this seed it commits long before it learns of its removal."""
     assert Simulation(2131, with_groups=True).run().violation is None
 
 

@@ -73,7 +73,7 @@ def test_compaction_leaves_readable_codecs(compacted: tuple[Rig, KafkaCodec], ve
 
 
 def test_small_fetches_get_gzip(compacted: tuple[Rig, KafkaCodec]) -> None:
-    """What is compressed in the log must not exceed what a client wants because it is served uncompressed."""
+    """A small fetch of compacted records is answered in gzip: uncompressed, they could exceed the requested size."""
     rig, _ = compacted
     assert codecs_in(fetched(rig, COMPACTED, 12, max_bytes=1))[0] is KafkaCodec.GZIP
 

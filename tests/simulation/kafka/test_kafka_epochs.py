@@ -1,4 +1,4 @@
-"""Where leader epochs end, as Kafka's consumers ask for it after a change of the leader."""
+"""Ends of leader epochs, as Kafka's consumers request them after a change of the leader."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_an_epoch_that_was_compacted_ends_at_the_latest_where_the_entries_begin(
     assert node is not None
     partition = cluster.partition(node)
     end = find_epoch_end(partition, partition._reader, first)
-    # Whoever has read up to the compacted part's end, or less far, is not told that its records are gone.
+    # A consumer whose position is at most the end of the compacted part is not told that its records are gone.
     assert end is not None
     assert end.epoch == first
     assert partition.compacted_offset <= end.end_offset <= partition.high_watermark

@@ -296,7 +296,7 @@ def test_a_node_that_keeps_all_the_sessions_it_may_serves_without_one() -> None:
         assert each.session
     assert set(third.fetch({0: 0})) == {0}
     assert third.session == 0
-    # A session that nobody has used for two minutes makes way for a new one.
+    # A session that has not been used for two minutes is evicted in favour of a new one.
     rig.run(70)
     first.fetch()
     rig.run(70)

@@ -283,7 +283,7 @@ def membership(
     owned: list[int] | None = None,
     assignor: str | None = None,
 ) -> Make:
-    """A member says the same each time: who does not join is nobody, so that no answer depends on the one before."""
+    """Returns the maker of a heartbeat. Unless it joins, its member is unknown, so that answers are independent."""
     member = "m" if epoch == 0 else "nobody"
 
     def make(topic_id: bytes) -> KafkaMessage:
@@ -427,8 +427,10 @@ def test_every_api_that_names_topics_is_compared() -> None:
 
 
 class Told(NamedTuple):
-    """What a client hears, and the kinds of questions that the node was asked on the way: each takes its time, and
-    what a node does for one is compared in test_hidden_topics.py."""
+    """The answer to a client, and the kinds of requests that the node received on the way.
+
+    Each of them takes time; test_hidden_topics.py compares how a node handles a single one.
+    """
 
     answer: bytes
     questions: tuple[str, ...]
@@ -491,7 +493,7 @@ class Rig(Restricted):
         self.run(1)
 
     def told(self, message: KafkaMessage, version: int, node: int) -> Told:
-        """What alice is answered, or how her connection ends, and what the node was asked for that."""
+        """Returns alice's answer, or the end of her connection, with the requests that the node received for it."""
         link = self._links.get(node)
         if link is None or link.end is not None:
             link = self._links[node] = Link("alice", self.cluster, node, self.scheduler)
@@ -502,7 +504,7 @@ class Rig(Restricted):
         return Told(answer, tuple(link.questions))
 
     def told_in_session(self, topic_id: bytes, version: int, node: int) -> tuple[Told, ...]:
-        """What she is told in a session of fetches, request after request; its number is another each time."""
+        """Returns her answers in a fetch session, one per request, without the session's id, which always differs."""
         link, told = Link("alice", self.cluster, node, self.scheduler), []
 
         def ask(number: int, epoch: int, partitions: list[int], forgotten: list[int]) -> fetch_responses.FetchResponse:

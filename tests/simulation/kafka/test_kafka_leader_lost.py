@@ -1,7 +1,7 @@
-"""What Kafka's clients are told of a leader that is gone, asked by hand of simulated nodes.
+"""Metadata for Kafka's clients about a leader that is gone, requested by hand from simulated nodes.
 
-A client takes a leader that metadata name for one that leads, and stops asking. So who is known to lead no more must
-not be named.
+A client believes that a leader in the metadata leads, and stops asking. Metadata must therefore not name a leader that
+is known to be gone.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class LostLeader:
         return self.nodes.replicas_of(self.group)[node]
 
     def has_noticed(self, node: int) -> bool:
-        """Whether the replica on a node knows that who led leads no more, and of no other."""
+        """True if the replica on a node knows of no leader: neither the former one nor the next."""
         return self.replica(node).leader_id == NO_NODE
 
 
@@ -83,7 +83,7 @@ def test_a_leader_that_stops_is_not_named_once_it_has_handed_over() -> None:
     nodes.cluster.processes[lost.victim].stop()
     nodes.until(lambda: lost.has_noticed(lost.victim), 5)
     for node in lost.others:
-        nodes.cluster.processes[node].pause()  # Who leads next is not told meanwhile.
+        nodes.cluster.processes[node].pause()  # So that no next leader is announced.
     assert named(nodes, lost.victim) == (KafkaError.LEADER_NOT_AVAILABLE, NO_NODE)
 
 
@@ -129,7 +129,7 @@ def test_while_leadership_is_handed_over_a_producer_is_told_to_ask_who_leads() -
     lost = LostLeader(seed=6)
     nodes, link = lost.nodes, lost.nodes.links[lost.victim]
     for node in lost.others:
-        nodes.cluster.processes[node].pause()  # So that nobody takes it for a while.
+        nodes.cluster.processes[node].pause()  # So that no node takes over for a while.
     nodes.cluster.processes[lost.victim].stop()
     nodes.until(lambda: lost.replica(lost.victim).is_transferring, 5)
     data = [PartitionProduceData(0, kafka_batch([(None, b"in vain", EPOCH_MS, [])]))]

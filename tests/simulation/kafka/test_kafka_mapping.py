@@ -1,4 +1,4 @@
-"""What Kafka's requests come to, asked by hand of simulated nodes through the shipped connection and mapping."""
+"""Results of Kafka's requests, sent by hand to simulated nodes through the shipped connection and mapping."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def rig() -> Rig:
 
 @pytest.fixture
 def topic(rig: Rig) -> str:
-    """A new topic, with the same leader as the others' or another: whoever asks takes that."""
+    """A new topic, whose leader may differ from that of the other topics."""
     name = f"topic-{next(_numbers)}"
     rig.create(name)
     rig.until(lambda: rig.topic_leader(name) is not None, 20)
@@ -852,7 +852,7 @@ def test_kafkas_clients_may_do_what_rules_say_of_the_anonymous() -> None:
     assert produced() == KafkaError.NONE
 
 
-# -- what nobody sends --------------------------------------------------------------------------------------------
+# -- requests that no client sends --------------------------------------------------------------------------------
 
 
 def test_a_request_about_more_than_a_node_takes_ends_its_connection(rig: Rig) -> None:

@@ -1,4 +1,4 @@
-"""Committed offsets that Kafka's clients delete: each outcome belongs to the partition that it is told of."""
+"""Committed offsets that Kafka's clients delete: each result belongs to the partition that it names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ READ, OTHER = "alpha", "beta"
 
 
 def subscription(*topics: str) -> bytes:
-    """What a member of Kafka's consumers says of itself."""
+    """Returns the subscription of a member in the format of Kafka's consumers."""
     names = b"".join(struct.pack(">h", len(name)) + name.encode() for name in topics)
     return struct.pack(">hi", 0, len(topics)) + names + struct.pack(">i", -1)
 
@@ -37,7 +37,7 @@ def rig() -> Rig:
 
 
 def deleted(rig: Rig, *places: tuple[str, list[int]]) -> list[tuple[str, int, int]]:
-    """What each partition of a request is answered, in the order of the answer."""
+    """Deletes offsets; returns the topic, partition and error code of each result, in the order of the answer."""
     topics = [
         commit_requests.OffsetDeleteRequestTopic(
             topic, [commit_requests.OffsetDeleteRequestPartition(number) for number in numbers]

@@ -43,7 +43,7 @@ def nodes() -> KafkaNodes:
 
 
 def wall_ms(nodes: KafkaNodes) -> int:
-    """What the clocks of the nodes show, which all show the same."""
+    """Returns the wall-clock time, which is the same on all nodes."""
     return nodes.cluster.processes[1].wall_ms
 
 

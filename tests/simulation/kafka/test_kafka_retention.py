@@ -47,7 +47,7 @@ class Nodes(KafkaNodes):
         return self.led_by(self.record(topic).group)
 
     def produce_request(self, batch: bytes, topic: str = "short") -> produce_requests.ProduceRequest:
-        """What a client sends with a batch."""
+        """Returns the request that a client sends with a batch."""
         data = produce_requests.PartitionProduceData(0, batch)
         wanted = produce_requests.TopicProduceData(topic_id=self.image.topics[topic].topic_id, partition_data=[data])
         return produce_requests.ProduceRequest(None, -1, 5_000, [wanted])

@@ -18,7 +18,7 @@ from tests.support.kafka_oracle import random_content, their_bytes
 from tests.support.quiet_cluster import Quiet
 
 ROUNDS = 2
-#: Of a port that asks nobody to sign in.
+#: By a port that requires no authentication.
 SERVED = {
     told.api_key: range(APIS[told.api_key].request.LOWEST, told.max_version + 1)
     for told in served_versions().response().api_keys

@@ -13,7 +13,7 @@ from quorumlog.simulator.seeds.simulation import SeedResult, Simulation
 from quorumlog.simulator.seeds.transcript import transcript
 from quorumlog.simulator.simulate import main
 
-#: Begin here: a seed that is known to notice the planted bug. When the code has moved on, the search goes on.
+#: A seed that is known to notice the planted bug. When the code has changed, the search continues from there.
 FIRST_SEED = 17
 MOST_SEEDS = 150
 

@@ -1,4 +1,4 @@
-"""What the simulated disk claims of failures is true of LMDB: refusals, kills in a commit, torn writes, a full disk."""
+"""The simulated disk fails in the same way as LMDB: refusals, kills in a commit, torn writes, a full disk."""
 
 from __future__ import annotations
 

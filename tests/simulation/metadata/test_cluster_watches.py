@@ -155,7 +155,7 @@ def test_who_comes_back_after_a_while_or_from_another_life_gets_everything(quiet
     assert isinstance(known, admin_pb2.WatchClusterResponse)
     client = SequencedClient(quiet)
     quiet.run(30)
-    client.sent("v", 0)  # Nobody watches any more: it is not noted.
+    client.sent("v", 0)  # No client watches now: it is not recorded.
     later: list[object] = []
     request = admin_pb2.WatchClusterRequest(run=known.run, version=known.version, timeout_ms=5_000)
     quiet.cluster.request("w", 1, request, later.append)

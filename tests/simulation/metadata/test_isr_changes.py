@@ -1,4 +1,4 @@
-"""What whole nodes make of changes of in-sync replicas that come late, or too early, and of leaders that change."""
+"""Changes of in-sync replicas that arrive late or too early, and changes of leaders, in whole nodes."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_no_image_shows_a_leader_apart_from_its_in_sync_replicas(seed: int) -> N
 
 
 def check(image: MetadataImage) -> None:
-    """A leader is in sync; so is nobody who is fenced, but for a leader that nobody has replaced yet."""
+    """Asserts that a leader is in sync, and a fenced node only if it leads or all in-sync nodes are fenced."""
     for partition in image.partitions.values():
         assert partition.isr
         assert partition.leader in (NO_NODE, *partition.isr), f"{partition.leader} leads, in sync are {partition.isr}"

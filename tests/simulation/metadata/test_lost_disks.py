@@ -55,7 +55,7 @@ class Losing(Quiet):
             self.run(0.5)
 
     def is_whole(self) -> bool:
-        """Whether every partition has all of its replicas in sync, and three nodes vote on the metadata."""
+        """True if no node is fenced, all partitions have three replicas in sync, and the metadata have three voters."""
         for process in self.cluster.processes.values():
             image = process.image
             if image is None or METADATA_GROUP not in process.replicas:
@@ -254,7 +254,7 @@ def test_a_word_of_the_former_disk_that_was_under_way_is_not_heard() -> None:
     losing = Losing(14, nodes=5, partitions=6)
     image = losing.cluster.processes[1].image
     assert image is not None
-    # Of a partition that can change nothing meanwhile: the third node is down.
+    # The partition must not change before the message arrives, so its third node is down.
     group, record = next((group, each) for group, each in image.partitions.items() if 5 in each.replicas)
     heard, down = [node for node in record.replicas if node != 5]
     former = losing.cluster.identity(5).directory_id

@@ -1,7 +1,8 @@
-"""Simulated clusters lose most of their nodes for ever, at any moment, and the rest is recovered.
+"""Simulated clusters lose most of their nodes permanently, at any moment, and the rest is recovered.
 
-The recovered cluster is another one, so the simulator judges it anew: its own terms, commits and logs. What ties it to
-the former one is checked here: what was chosen is there, and nothing comes from the nodes that were given up.
+The recovered cluster is another one, so the simulator checks it separately: its own terms, commits and logs. Its
+relation to the former cluster is checked here: the chosen logs are complete, and nothing comes from the nodes that were
+given up.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ PARTITIONS = [PartitionName(TOPIC, number) for number in range(6)]
 
 
 class Losing(Quiet):
-    """A cluster of five that is written to while links fail and nodes die and come back."""
+    """A cluster of five nodes that is written to while links fail and nodes crash and restart."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed, partitions=len(PARTITIONS), nodes=len(NODES), checkpoint_entries=seed % 2 * 1_990 + 10)
@@ -66,7 +67,7 @@ class Losing(Quiet):
         self.run(rng.uniform(0, 1))
 
     def end(self) -> dict[int, SimDisk]:
-        """All nodes die, one after the other; copies of their disks, of which nobody judges what becomes of them."""
+        """Kills all nodes, one after the other, and returns copies of their disks, whose writes are not checked."""
         for node in self.rng.sample(NODES, len(NODES)):
             self.run(self.rng.uniform(0, 0.3))
             self.cluster.processes[node].die(silent=True)
@@ -83,7 +84,7 @@ class Losing(Quiet):
         assert done
 
     def recover(self, disks: dict[int, SimDisk], survivors: tuple[int, ...]) -> tuple[RecoveryPlan, dict[int, Survey]]:
-        """What the three commands do."""
+        """Does what the three recovery commands do: surveys, plans and applies. Returns the plan and the surveys."""
         surveys = {node: survey(disks[node]) for node in survivors}
         through_a_file = [Survey.from_json(each.to_json(), "a survey") for each in surveys.values()]
         assert through_a_file == list(surveys.values())
@@ -97,7 +98,7 @@ class Losing(Quiet):
 
 
 class Recovered:
-    """The cluster that goes on, on the survivors' disks."""
+    """The recovered cluster, on the survivors' disks."""
 
     def __init__(self, seed: int, disks: dict[int, SimDisk], plan: RecoveryPlan, former: tuple[int, ...] = ()) -> None:
         # Another seed than the former one's: new data directories have other ids.
@@ -117,7 +118,7 @@ class Recovered:
         for node, disk in disks.items():
             process = self.cluster.processes[node]
             if node in former:
-                # What they know does not compare with what goes on: nobody judges it.
+                # Their state differs from that of the recovered cluster, so their disks are not checked.
                 self._empty[node] = process.disk
                 process.disk = SimDisk(
                     node, self.scheduler, self.scheduler.stream("former"), DiskOptions(), lambda disk, transaction: None
@@ -145,7 +146,7 @@ class Recovered:
         self.cluster.start(node)
 
     def judge_from(self, plan: RecoveryPlan, disks: dict[int, SimDisk]) -> None:
-        """What was chosen counts as committed from the beginning."""
+        """Registers the logs that the plan chose as committed from the beginning."""
         invariants = self.cluster.invariants
         invariants.goes_on(METADATA_GROUP, plan.last, [], plan.configuration, plan.last.term)
         for group, outcome in plan.outcomes.items():
@@ -167,7 +168,7 @@ class Recovered:
             self.run(0.1)
 
     def is_whole(self, present: tuple[int, ...]) -> bool:
-        """Whether of the nodes that are there all vote on the metadata, and all have in sync what they are to have."""
+        """True if exactly the present nodes vote on the metadata, and all replicas intended for them are in sync."""
         for node in present:
             process = self.cluster.processes[node]
             image = process.image

@@ -21,7 +21,7 @@ class Changing(Quiet):
         return [node for node, process in self.cluster.processes.items() if process.running]
 
     def alter(self, add: tuple[int, ...] = (), remove: tuple[int, ...] = ()) -> admin_pb2.AlterQuorumResponse:
-        """Asks for it until somebody answers."""
+        """Requests a change of the voters, and returns the answer."""
         request = admin_pb2.AlterQuorumRequest(add=add, remove=remove, timeout_ms=3_000)
         answers: list[object] = []
 
@@ -33,7 +33,7 @@ class Changing(Quiet):
         return next(each for each in answers if isinstance(each, admin_pb2.AlterQuorumResponse))
 
     def vote(self, *voters: int) -> bool:
-        """Whether these vote, all other nodes learn, and every node that runs knows it."""
+        """True if exactly these nodes vote, all others are learners, and every running node knows it."""
         learners = tuple(node for node in self.cluster.node_ids if node not in voters)
         known = [raft.configuration for raft in self.replicas_of(METADATA_GROUP).values()]
         return all(

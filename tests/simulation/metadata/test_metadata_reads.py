@@ -102,7 +102,7 @@ def ask_a_severed_controller(seed: int) -> pb.MetadataResponse | None:
     """Cuts the controller off, lets its successor create a topic, and asks the old one what there is.
 
     Returns:
-        Its answer; None when it had noticed by itself.
+        Its answer; None if it had already stepped down.
     """
     writing = Writing(seed)
     old = controller(writing)
@@ -132,7 +132,7 @@ def test_an_age_counts_from_what_a_controller_has_confirmed() -> None:
     (fresh,) = wait(writing, ask(writing, node, linearizable=False))
     assert fresh.image_age_ms < 1_000
     for other in (other for other in writing.cluster.node_ids if other != node):
-        # It hears the controller's heartbeats all the time; nobody hears it.
+        # It receives the controller's heartbeats all the time, but no node receives its messages.
         writing.cluster.network.cut(node, other)
     writing.scheduler.run(writing.scheduler.now + 3 * SECOND)
     (old,) = wait(writing, ask(writing, node, linearizable=False))

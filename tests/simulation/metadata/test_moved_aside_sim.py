@@ -1,4 +1,4 @@
-"""A node whose storage was damaged as a whole has moved it aside, and comes back by itself as its own replacement."""
+"""A node that has moved its damaged storage aside rejoins automatically, as its own replacement."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_node_that_moved_its_storage_aside_gets_all_back_without_a_hand(lost: 
 
 
 def test_a_node_that_lost_another_directory_than_it_moved_aside_waits_for_a_word() -> None:
-    """What the cluster knows it by may be sound, and elsewhere."""
+    """A node waits for the operator if the cluster knows it by another directory, which may be sound elsewhere."""
     losing = Losing(12)
     process = losing.cluster.processes[2]
     process.disk.aside.add("another")

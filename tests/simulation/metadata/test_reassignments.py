@@ -30,7 +30,7 @@ class Moving(Quiet):
         return next(node for node, process in self.cluster.processes.items() if process.running)
 
     def record(self, node: int | None = None):  # type: ignore[no-untyped-def]
-        """What a node's metadata say of the partition."""
+        """Returns the partition's record in a node's metadata."""
         image = self.cluster.processes[node or self.up].image
         assert image is not None
         return image.partitions[self.group]
@@ -47,7 +47,7 @@ class Moving(Quiet):
         return answer.results[0]
 
     def moved(self, *replicas: int) -> bool:
-        """Whether the partition is there, on every running node's word and disk, and nowhere else."""
+        """True if exactly these nodes have the partition: in the metadata, on disk and in its Raft configuration."""
         running = [process for process in self.cluster.processes.values() if process.running]
         images = [process.image for process in running if process.image is not None]
         if not all(self.group in image.partitions for image in images):
@@ -61,7 +61,7 @@ class Moving(Quiet):
         )
 
     def is_joint(self) -> bool:
-        """Whether some replica goes by a joint configuration."""
+        """True if a replica has a joint configuration."""
         return any(raft.configuration.is_joint for raft in self.replicas_of(self.group).values())
 
     def kill(self, node: int) -> None:
@@ -79,7 +79,7 @@ def test_a_partition_moves_under_load_and_comes_back() -> None:
     assert not moving.wish(*first).error.message
     moving.until(lambda: moving.moved(*first), 10)
     moving.until(lambda: len(moving.history) > before + 50, 10)
-    # The one that came back has not forgotten in which term it left.
+    # A replica that is added again has not forgotten in which term it was removed.
     assert set(moving.record().isr) <= set(first)
     moving.until(lambda: set(moving.record().isr) == set(first), 10)
 

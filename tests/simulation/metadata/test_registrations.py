@@ -54,7 +54,7 @@ class Forming(Quiet):
         """Three nodes would have to be registered for it."""
 
     def registered(self) -> set[int]:
-        """Who is known to those who have metadata."""
+        """Returns the nodes that are registered in the metadata of any node."""
         images = [process.image for process in self.cluster.processes.values() if process.image is not None]
         return {node for image in images for node in image.brokers}
 
@@ -62,7 +62,10 @@ class Forming(Quiet):
 @pytest.mark.parametrize("entries", [0, 1])
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_a_node_that_lost_its_vote_before_it_was_registered_finds_the_controller(seed: int, entries: int) -> None:
-    """It takes itself for a voter, and nobody speaks to it: it is no member any more, and nobody has heard of it."""
+    """A node that loses its vote before it is registered finds the controller, and registers.
+
+    It still believes that it is a voter, but is no longer a member: no node knows it or contacts it.
+    """
     forming = Forming(seed)
     nodes = forming.cluster.processes
     forming.until(lambda: all(METADATA_GROUP in process.replicas for process in nodes.values()), 5)

@@ -1,4 +1,4 @@
-"""Topics are deleted in whole nodes in virtual time: nothing of them stays, whoever was away or crashed meanwhile."""
+"""Deletion of topics in whole nodes in virtual time: nothing remains, not even on nodes that were down or crashed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Deleting(Quiet):
         return image.topics[TOPIC].topic_id
 
     def remains(self, groups: list[int]) -> list[tuple[int, int]]:
-        """Where a group still is, in memory or on disk."""
+        """Returns the pairs of node and group of which a replica remains, in memory or on disk."""
         return [
             (node, group)
             for node, process in self.cluster.processes.items()

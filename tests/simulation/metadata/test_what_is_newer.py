@@ -1,4 +1,4 @@
-"""What nodes tell clients to decide by which of two answers is newer, and what a change means that comes again."""
+"""Versions by which clients find the newer of two answers, and changes that are repeated after a topic was replaced."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 
 class Asked(Quiet):
-    """A quiet cluster, and somebody who asks its nodes."""
+    """A quiet cluster, and a client that sends its nodes requests."""
 
     def ask(self, node: int, request: Message) -> Message:
         answers: list[object] = []

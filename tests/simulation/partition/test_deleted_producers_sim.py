@@ -31,7 +31,7 @@ class Deleting(Quiet):
         return image.named_producers
 
     def cut_off_from_metadata(self, node: int) -> None:
-        """A node hears nothing from the controller any more; the partition's other replica it hears as before."""
+        """Cuts a node off from the controller, but not from the partition's other replica."""
         assert self.controller is not None
         self.cluster.network.cut(self.controller, node)
         self.cluster.network.cut(node, self.controller)
@@ -52,7 +52,7 @@ class Deleting(Quiet):
         return [node for node, machine in machines.items() if machine.producers.has_named]  # type: ignore[attr-defined]
 
     def heal(self) -> None:
-        """Everybody hears everybody, and the metadata."""
+        """Restores all connections, and waits until all nodes know of the same deletions."""
         self.cluster.heal()
         self.until(lambda: len({self.names(node).deleted_index for node in self.cluster.node_ids}) == 1, 5)
 
@@ -116,8 +116,11 @@ def test_a_sleeping_partition_wakes_to_forget_and_sleeps_again() -> None:
 
 
 def test_a_batch_behind_a_command_to_forget_is_forgotten_too() -> None:
-    """A leader that falls has told its log to forget. The next one does not know of the deletion yet, and takes a batch
-    behind that command, which is not applied yet. What is applied then knows nobody, until the batch is."""
+    """A batch that follows the command to forget its producer in the log is forgotten too.
+
+    A leader that crashes has appended the command. The next one does not know of the deletion yet, and appends a batch
+    while the command is not applied. Between the two, the applied state has no producer.
+    """
     quiet = Quiet(7, nodes=1)
     (group,) = quiet.groups()
     process, client = quiet.cluster.processes[1], SequencedClient(quiet, "etl")
@@ -143,7 +146,7 @@ def test_a_batch_behind_a_command_to_forget_is_forgotten_too() -> None:
     quiet.until(command_is_durable, 2)
     process.die(silent=False)
     quiet.cluster.start(1)
-    # It leads with its votes on disk, and commits nothing before the disk goes on.
+    # It leads once its vote is on disk, and commits nothing before the disk continues.
     process.disk.after_sync = stall
     quiet.until(lambda: quiet.led_by(group) == 1, 2)
     assert not deleted()

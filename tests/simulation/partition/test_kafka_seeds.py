@@ -11,7 +11,7 @@ from quorumlog.simulator.seeds.simulation import Simulation
 
 
 def writes_kafka(seed: int, *, compacts: bool) -> bool:
-    """Whether somebody writes batches of Kafka's, into a compacted topic too or not."""
+    """True if a seed has a producer of Kafka's batches, and has compacted topics exactly if ``compacts``."""
     plan = draw_plan(seed)
     return any(options.kafka for options in plan.producers.values()) and bool(plan.compacted) is compacts
 

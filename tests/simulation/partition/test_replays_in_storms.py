@@ -24,7 +24,7 @@ AT_MS = 1_700_000_000_000
 
 
 class Replaying:
-    """Sends epochs of single records to one partition, one after the other, and begins an epoch anew when it has died.
+    """A producer of epochs of single records to one partition, which restarts an epoch after a crash.
 
     A batch is tried until it is acknowledged: nothing may ever be refused for good.
     """
@@ -58,7 +58,7 @@ class Replaying:
         self._stopping = True
 
     def describe(self) -> str:
-        """Where it stands."""
+        """Returns the batch and the epoch that it has reached."""
         return f"{self.name} is at batch {self._next} of epoch {self.epoch}"
 
     def _later(self, least_ms: int, most_ms: int) -> None:

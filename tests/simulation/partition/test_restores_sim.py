@@ -41,7 +41,7 @@ def stored(number: int) -> bytes:
 
 
 class Restoring(Quiet):
-    """A cluster into which one partition is restored, by a client that asks whoever leads it."""
+    """A cluster into which a client restores one partition, through the current leader."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -64,7 +64,7 @@ class Restoring(Quiet):
         return answers[0] if answers else None
 
     def step(self, **body: object) -> admin_pb2.RestorePartitionResponse:
-        """Takes a step, as often as it takes. Leaders die meanwhile."""
+        """Repeats a step of the restore until it succeeds, while nodes crash at random."""
         request = admin_pb2.RestorePartitionRequest(
             topic_id=self.topic_id,
             restore_id=b"r" * 16,
@@ -81,7 +81,7 @@ class Restoring(Quiet):
         raise AssertionError(f"no answer to {request}: {answer}")
 
     def kill_somebody(self) -> None:
-        """A node dies and comes back."""
+        """Kills a random node, and restarts it soon."""
         node = self.rng.choice(self.cluster.node_ids)
         self.cluster.processes[node].die(silent=self.rng.random() < 0.5)
         self.run(self.rng.uniform(0.0, 0.3))

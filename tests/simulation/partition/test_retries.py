@@ -1,4 +1,4 @@
-"""Retries of batches that are appended and not committed: nobody is told that they are safe before they are."""
+"""Retries of batches that are appended and not committed: none is acknowledged before it is known to be safe."""
 
 from __future__ import annotations
 

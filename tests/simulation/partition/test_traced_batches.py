@@ -1,4 +1,4 @@
-"""Traced batches in virtual time: whose time is whose, and what is told of whom."""
+"""Traced batches in virtual time: the times of each replica, and the batches that have no trace."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Watched:
             self.quiet.cluster.processes[node].disk._options = DiskOptions((sync_us, sync_us), slow_probability=0)
 
     def traced(self, value: str, sequence: int) -> pb.BatchTrace:
-        """What is told of a batch that the leader takes now."""
+        """Sends a batch to the leader, and returns its trace."""
         self.quiet.run(0.5)
         self.client.send(self.leader, value, sequence, trace=True)
         self.quiet.until(lambda: value in self.client.traces, 5)

@@ -1,4 +1,4 @@
-"""How long a partition cannot be written after its leader is gone, on virtual time: no machine's load is in these."""
+"""Time without writes to a partition after its leader is gone: in virtual time, independent of the machine's load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an idle cluster says: as much for many partitions as for one, and nobody campaigns."""
+"""Messages of an idle cluster: as many for many partitions as for one, and no campaigns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IDLE_SECONDS = 10
 
 
 class Idle:
-    """Three nodes with a topic that nobody uses."""
+    """Three nodes with a topic that no client uses."""
 
     def __init__(self, partitions: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.scheduler = Scheduler(1)

@@ -1,4 +1,4 @@
-"""Damaged entries on simulated disks: nobody is served them, nobody ends of them, and peers mend them."""
+"""Damaged entries on simulated disks: they are not served, crash no node, and are repaired from peers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def assert_all_went_well(writing: Writing, before: int) -> None:
 
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_entries_damaged_on_every_replica_in_turn_are_found_by_the_scrub_and_mended(seed: int) -> None:
-    """Different ones on each, consecutive ones too: the partition goes on meanwhile."""
+    """The scrub repairs different entries on each replica, also consecutive ones; the partition remains available."""
     writing = Writing(seed, scrub=SCRUB)
     (group,) = writing.groups()
     before = acknowledged_sends(writing)
@@ -61,7 +61,7 @@ def test_entries_damaged_on_every_replica_in_turn_are_found_by_the_scrub_and_men
 
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_a_restarted_replica_goes_on_with_a_damaged_tail(seed: int) -> None:
-    """What it would have to apply again is damaged: it follows and acknowledges, and applies once that is mended."""
+    """A restarted replica with a damaged tail follows and acknowledges, and applies the tail once it is repaired."""
     writing = Writing(seed, scrub=SCRUB)
     (group,) = writing.groups()
     victim = followers(writing)[0]
@@ -79,7 +79,7 @@ def test_a_restarted_replica_goes_on_with_a_damaged_tail(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_a_leader_mends_what_a_follower_needs(seed: int) -> None:
-    """A follower comes back and lacks entries that are damaged at its leader; the third has them."""
+    """A leader repairs damaged entries that a restarted follower lacks: the third replica has them."""
     writing = Writing(seed)
     (group,) = writing.groups()
     leader, late = writing.leader(), followers(writing)[0]
@@ -144,7 +144,7 @@ def test_a_cluster_is_not_whole_while_a_replica_is_to_begin_anew_for_want_of_wha
 
 
 def test_a_cluster_is_as_whole_as_it_can_be_where_no_disk_has_an_entry_any_more() -> None:
-    """Nobody can mend it, and nobody begins anew."""
+    """An entry that is damaged on every disk is no missing repair: no replica can repair it, and none is rebuilt."""
     writing = Writing(1)
     (group,) = writing.groups()
     for process in writing.cluster.processes.values():
@@ -166,7 +166,7 @@ def move_to(writing: Writing, process: SimProcess) -> None:
 @pytest.mark.parametrize("leads", [True, False])
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_what_is_to_be_the_only_copy_is_mended_before_the_others_go(seed: int, leads: bool) -> None:
-    """Nobody has read these entries since, and nothing else looks for damage here."""
+    """A replica is repaired before it becomes the only copy, even if no read or scrub has found the damage."""
     writing = Writing(seed)
     (group,) = writing.groups()
     forget_in_memory(writing, group)

@@ -11,7 +11,7 @@ from quorumlog.simulator.world.readers import SimConsumer
 
 
 def read_all(writing: Writing) -> dict[int, str]:
-    """What a fresh client finds from the start of the partition to past the last acknowledged offset."""
+    """Returns the records that a new client reads, from the partition's start to past the last acknowledged offset."""
     end = max(send.offset for send in writing.history.sends(OperationOutcome.OK)) + 1
     reader = SimConsumer(
         f"reader to {end}",
@@ -41,7 +41,7 @@ def test_after_a_power_loss_of_all_nodes_every_acknowledged_record_is_there(seed
             writing.cluster.start(node)
         before = len(writing.history)
         writing.until(lambda before=before: len(writing.history) > before + 20, 15)  # type: ignore[misc]
-    # As of now: the writer goes on while the reader reads.
+    # As of now: the writer continues while the reader reads.
     acknowledged = {send.offset: send.value for send in writing.history.sends(OperationOutcome.OK)}
     found = read_all(writing)
     assert len(acknowledged) > 100

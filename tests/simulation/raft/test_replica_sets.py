@@ -1,4 +1,4 @@
-"""Whether a fault leaves enough of a Raft group: what is struck beyond that would be no finding."""
+"""Faults that leave enough of a Raft group: a failure after any fault beyond them would be no finding."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.scenario("20b")
 
 
 def break_replica(writing: Writing, process: SimProcess, group: int) -> None:
-    """The node dies, and comes back to a replica whose rows are damaged."""
+    """Kills a node, damages the rows of a replica on its disk, and starts it again."""
     process.die(silent=False)
     process.disk.broken.add(group)
     writing.cluster.start(process.node_id)
@@ -42,7 +42,7 @@ def test_a_broken_replica_begins_anew_without_a_hand(seed: int, leads: bool) -> 
     found = acknowledged(writing)
     assert found == list(range(len(found)))
     assert len(found) > before + 50
-    # It has its say again: with another one gone, the partition goes on.
+    # It counts again: without another one, the partition continues.
     other = next(p for p in writing.cluster.processes.values() if p is not victim)
     other.die(silent=False)
     writing.run(5)
@@ -51,7 +51,7 @@ def test_a_broken_replica_begins_anew_without_a_hand(seed: int, leads: bool) -> 
 
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_a_broken_replica_is_kept_while_the_others_are_not_there(seed: int) -> None:
-    """What it has may be the last there is of it."""
+    """A broken replica is kept while another one is down: it may be the last copy."""
     writing = Writing(seed)
     (group,) = writing.groups()
     leader = writing.leader()
@@ -70,8 +70,11 @@ def test_a_broken_replica_is_kept_while_the_others_are_not_there(seed: int) -> N
 
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_a_broken_replica_that_stood_for_election_last_begins_anew_without_a_hand(seed: int) -> None:
-    """It died as a candidate, and nobody heard of its term: the others' leader goes on in an earlier one. Only a leader
-    of that term or a later one is known to have all that the broken replica has helped to commit."""
+    """A broken replica that crashed as a candidate is rebuilt without an operator.
+
+    No other replica received its term: their leader continues in an earlier one. Only a leader of that term or a later
+    one is known to have all entries that the broken replica helped to commit.
+    """
     writing = Writing(seed)
     (group,) = writing.groups()
     victim = next(process for process in writing.cluster.processes.values() if process is not writing.leader())
@@ -108,7 +111,7 @@ def test_a_broken_replica_begins_anew_where_nobody_writes(seed: int, down_s: flo
 
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_a_broken_replica_that_is_to_be_the_only_one_begins_anew(seed: int) -> None:
-    """The move waits for it, and nobody else will be there of the half that it is."""
+    """A broken replica is rebuilt if a move waits for it as the only one in the new half of a joint configuration."""
     writing = Writing(seed)
     (group,) = writing.groups()
     victim = next(process for process in writing.cluster.processes.values() if process is not writing.leader())

@@ -1,4 +1,4 @@
-"""Idle groups of whole nodes: they fall asleep, and whatever befalls their leader's node, somebody leads them soon."""
+"""Idle groups of whole nodes: they become quiescent, and soon have a leader after any failure of its node."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def all_asleep(seed: int, partitions: int = 1) -> Quiet:
 
 
 def step_down(quiet: Quiet, group: int) -> int:
-    """Makes the leader of a group hear of a newer term, in which nobody leads. Returns its node."""
+    """Makes a group's leader step down: sends it a newer term, which has no leader. Returns its node."""
     node = quiet.led_by(group)
     assert node is not None
     term = quiet.replicas_of(group)[node].term
@@ -83,7 +83,7 @@ def test_a_node_that_restarts_between_two_leases_keeps_no_group_asleep(seed: int
     quiet = all_asleep(seed, partitions=3)
     victim = next(node for node in map(quiet.led_by, quiet.groups()) if node is not None)
     led = [group for group in quiet.groups() if quiet.led_by(group) == victim]
-    # Its power fails, so that nobody is told.
+    # Its power fails, so that no node is notified.
     quiet.cluster.processes[victim].die(silent=True)
     quiet.run(down_s)
     quiet.cluster.start(victim)

@@ -54,7 +54,7 @@ def catches_up(quiet: Quiet) -> None:
 
 
 def assert_whole(durable: DurableRaftGroup) -> None:
-    """What a crash may leave: the snapshot that the row names is there, and is that of the log's anchor."""
+    """Asserts that the snapshot in the row is complete and belongs to the log's anchor, as it must after a crash."""
     if durable.snapshot is None:
         assert durable.anchor.index == 0
         return

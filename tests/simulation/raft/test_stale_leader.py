@@ -38,7 +38,7 @@ def ask_a_severed_leader(seed: int) -> tuple[list[int], int] | None:
     """Cuts the leader off, lets its successor acknowledge, and asks the old one for the end of the partition.
 
     Returns:
-        The ends that it named, and the end of what had been acknowledged before; None when it had noticed by itself.
+        The ends that it named, and the end of what was acknowledged before; None if it had already stepped down.
     """
     writing = Writing(seed)
     old = writing.leader()
@@ -72,7 +72,7 @@ def test_a_severed_leader_names_no_end_that_its_successor_has_passed() -> None:
 
 @pytest.mark.scenario("15b")
 def test_without_the_quorum_s_confirmation_it_would(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The group of the metadata keeps its own: the age of an image that nobody has confirmed is another violation.
+    # The metadata group keeps its own: the age of an image that no quorum has confirmed is another violation.
     confirmed = RaftGroup.confirmed_round.__get__
     monkeypatch.setattr(
         RaftGroup,

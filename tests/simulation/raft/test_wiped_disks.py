@@ -1,4 +1,4 @@
-"""Nodes that come back with empty disks under their old ids: they form no cluster over the data of the rest."""
+"""Nodes that restart with empty disks under their old ids: they form no new cluster beside the data of the others."""
 
 from __future__ import annotations
 
