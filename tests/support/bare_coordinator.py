@@ -211,7 +211,7 @@ class BareCoordinator:
         self._scheduler.after(request.max_wait_ms * 1_000, lambda: self._waited(key, parked))
 
     def _judge(self, waiting: list[tuple[tuple[str, str], _Parked]]) -> None:
-        """Decides, and then on all that wait in groups that have changed, until nothing changes any more."""
+        """Decides heartbeats, and then all that wait in groups that have changed, until nothing changes."""
         draft = self._draft()
         answers = heartbeats(draft, [(parked.request, RequestContext()) for _, parked in waiting])
         changed = self._decide(draft)

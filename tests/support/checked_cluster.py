@@ -154,7 +154,7 @@ class CheckedCluster(Cluster):
         assert core.next_deadline <= latest, f"{node_id} sleeps too long: until {core.next_deadline} at {self.now}"
 
     def check_commit(self, core: RaftGroup, counted: bool) -> None:
-        """What is committed is what others have committed, and a leader counts replicas only for its own term."""
+        """Asserts that replicas commit the same entries, and that a leader counts replicas only for its own term."""
         commit = core.entry_id(core.commit_index)
         assert self.committed.get(commit.index, commit[1:]) == commit[1:], f"another {commit} is committed"
         assert not counted or commit.term == core.term, f"{commit} of an old term is committed by counting replicas"

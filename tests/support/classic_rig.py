@@ -40,7 +40,7 @@ _Result = TypeVar("_Result")
 
 @dataclass
 class RaftOfNothing:
-    """What a leadership looks at of Raft."""
+    """The attributes of a Raft group that a leadership reads."""
 
     term: int = 3
     confirmed_round: int = 0
@@ -50,7 +50,7 @@ class RaftOfNothing:
 
 @dataclass
 class ImageOfTopics:
-    """What a node knows of the cluster."""
+    """The current metadata image of a node."""
 
     image: MetadataImage
 
@@ -126,7 +126,7 @@ class ClassicRig:
             self.apply()
 
     def apply(self) -> None:
-        """What was proposed is applied, on both replicas."""
+        """Applies the proposed commands on both replicas, and compares their snapshots."""
         while self._unapplied:
             index, command = self._unapplied.pop(0)
             self.commands.append(command)
@@ -173,7 +173,7 @@ class ClassicRig:
         return call.request_id
 
     def call(self, request: ClassicRequest, *, client: RequestContext = ORIGIN, wait_ms: int = 300_000) -> ClassicCall:
-        """Request of a client, for the code that decides it."""
+        """Returns the call for a client's request, for the code that decides it."""
         self._requests += 1
         self._open.add(self._requests)
         deadline = self.clock.awake_us + wait_ms * 1000
@@ -190,7 +190,7 @@ class ClassicRig:
         return self.answer(self.send(request, **how), kind)  # type: ignore[arg-type]
 
     def answer(self, number: int, kind: type[_Answer]) -> _Answer:
-        """What a call was answered."""
+        """Returns the answer to a call."""
         answer = self.replies.get(number)
         assert isinstance(answer, kind), f"call {number} was answered {answer}"
         return answer

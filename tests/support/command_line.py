@@ -65,6 +65,6 @@ def cli(cluster: LocalCluster, *arguments: str) -> subprocess.CompletedProcess[s
 
 
 def complaints(ended: subprocess.CompletedProcess[str]) -> str:
-    """What a command that waited for moves said on stderr, but for what it waited for: how long depends on the
+    """Returns the stderr of a command without the lines about moves that it waits for: their number depends on the
     machine."""
     return _WAITS.sub("", ended.stderr)

@@ -149,7 +149,7 @@ class Compacting(Quiet):
         return CompactionState(table[ROW]).compacted_offset if ROW in table else 0
 
     def content(self, node: int) -> tuple[list[Placed], int]:
-        """What is on a node's disk of the partition, and where its compacted part ends."""
+        """Returns the partition's records on a node's disk, and the end of their compacted part."""
         durable = self.durable(node)
         slices: list[bytes] = []
         if durable.snapshot is not None:
@@ -196,7 +196,7 @@ class Compacting(Quiet):
     # -- what must hold ---------------------------------------------------------------------------------------------
 
     def check(self, node: int) -> None:
-        """Of what a node has on its disk: nothing is lost, nothing has returned, below the point each key is once."""
+        """Checks the records on a node's disk: none is lost, none reappears, keys in the compacted part are unique."""
         content, compacted = self.content(node)
         end = max((placed.offset for placed in content), default=-1) + 1
         self.judge({placed.offset: placed.record for placed in content}, compacted, end)

@@ -98,7 +98,7 @@ def _kafka_batch(records: Sequence[Sample], codec: KafkaCodec) -> bytes:
 
 
 def records_in(entries: Sequence[bytes]) -> Iterator[Placed]:
-    """What batches hold, compacted or not, with the timestamps that readers see."""
+    """Yields the records of batches, compacted or not, with the timestamps that readers see."""
     for entry in entries:
         header = parse_header(entry)
         verify_batch(entry)

@@ -63,7 +63,7 @@ def content(storage: Storage) -> dict[str, Any]:
 
 
 def read(data_dir: Path, expected: dict[str, Any]) -> int:
-    """How reading everything ends. Every single read is made, past those that find damage."""
+    """Reads everything, also after reads that find damage, and returns the outcome."""
     try:
         storage = Storage(data_dir)
     except DamageError:

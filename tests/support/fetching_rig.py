@@ -44,7 +44,7 @@ class FetchingRig(Quiet):
 
     @property
     def image(self) -> Any:
-        """Of a node that is there."""
+        """The metadata image of a running node."""
         return next(each.image for each in self.cluster.processes.values() if each.running)
 
     def leader_of(self, topic: str, partition: int = 0) -> int | None:

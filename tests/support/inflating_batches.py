@@ -51,7 +51,7 @@ def as_arrow_0_17(payload: bytes) -> bytes:
     batch = header + struct.unpack_from("<I", metadata, header)[0]
     (body_length,) = struct.unpack_from("<q", metadata, _place(metadata, message, 3))
     vtable = batch - struct.unpack_from("<i", metadata, batch)[0]
-    struct.pack_into("<H", metadata, vtable + 4 + 2 * 3, 0)  # It names no codec any more.
+    struct.pack_into("<H", metadata, vtable + 4 + 2 * 3, 0)  # It no longer names a codec.
     # A message of version 4 in front of the old one, which refers to the old one's description of the batch.
     fresh = bytearray(struct.pack("<I4x7H2x", 24, 14, 32, 4, 6, 8, 16, 24))
     fresh += struct.pack("<ihBxI4xqI4x", 16, 3, 3, 0, body_length, 8)

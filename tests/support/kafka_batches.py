@@ -71,7 +71,7 @@ def produce_kafka(cluster: LocalCluster, topic: str, batch: bytes, partition: in
     answers: list[PartitionProduceResponse] = []
 
     def answered() -> bool:
-        """Whether a leader has taken it, or refused it for good."""
+        """True if a leader has accepted the batch, or refused it permanently."""
         leader = cluster.leader(topic, partition)
         if leader is None:
             return False
@@ -102,8 +102,8 @@ def _produce_once(address: str, topic: str, batch: bytes, partition: int) -> Par
 
 
 def restore_log(cluster: LocalCluster, topic: str, entries: Sequence[bytes], next_offset: int) -> None:
-    """Fills a fresh partition 0 with stored entries, as a restore does: also with those that no node takes any more
-    from a producer, but took once.
+    """Fills an empty partition 0 with stored entries, as a restore does: also with those that nodes no longer accept
+    from a producer.
 
     Arguments:
         entries: sealed, in the order of their offsets, from offset 0 on.

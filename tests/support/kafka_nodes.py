@@ -39,13 +39,13 @@ class KafkaNodes(Quiet):
 
     @property
     def image(self) -> MetadataImage:
-        """Of the first node."""
+        """The metadata image of the first node."""
         image = self.cluster.processes[1].image
         assert image is not None
         return image
 
     def record(self, topic: str = "t", partition: int = 0) -> PartitionRecord:
-        """What the metadata say of a partition."""
+        """Returns the record of a partition in the metadata."""
         return self.image.topics[topic].partitions[partition]
 
     def ask(self, message: KafkaMessage, kind: type[KafkaAnswer], node: int = 1) -> KafkaAnswer:

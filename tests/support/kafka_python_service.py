@@ -1,4 +1,4 @@
-"""What kafka-python's tests call a broker that another client has started: its package leaves the module out."""
+"""The module ``test.service`` of kafka-python's tests, which its package lacks, for a broker that already runs."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class FixedView:
 
 
 class Served(NamedTuple):
-    """What came of a request.
+    """The outcome of a request.
 
     Arguments:
         questions: to the node, in order.

@@ -1,4 +1,4 @@
-"""What a test itself has had the clients log."""
+"""The lines that clients log in the thread of a test."""
 
 from __future__ import annotations
 

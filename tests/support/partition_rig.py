@@ -119,7 +119,7 @@ class Rig:
         self.calls = 0
 
     def commands(self) -> list[str | None]:
-        """What the log holds beside batches."""
+        """Returns the kinds of the commands in the log, in order."""
         entries = [entry for _, entry in sorted(self.log.log.items()) if entry.kind is EntryKind.COMMAND]
         return [PartitionCommand.FromString(entry.data[ENVELOPE_BYTES:]).WhichOneof("body") for entry in entries]
 

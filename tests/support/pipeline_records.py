@@ -75,7 +75,7 @@ def contents(cluster: LocalCluster, topic: str) -> list[Row]:
 
 
 def by_key(rows: list[Row]) -> tuple[dict[bytes, list[Row]], Counter[str]]:
-    """What the records of each key say, in order, and of those without, in none."""
+    """Returns the contents of the records of each key, in order, and the counted contents of those without a key."""
     keyed: dict[bytes, list[Row]] = defaultdict(list)
     keyless: Counter[str] = Counter()
     for row in rows:
@@ -88,7 +88,7 @@ def by_key(rows: list[Row]) -> tuple[dict[bytes, list[Row]], Counter[str]]:
 
 
 def windows(rows: list[Row]) -> dict[Window, Row]:
-    """What the windows of an hour must say."""
+    """Returns the expected result of each key's windows of an hour."""
     expected: dict[Window, Row] = defaultdict(lambda: {"count": 0, "numbers": 0, "sum": None})
     for row in rows:
         start_ms = int(row["timestamp"].timestamp() * 1000) // HOUR_MS * HOUR_MS
@@ -107,7 +107,7 @@ def closed(expected: dict[Window, Row]) -> dict[Window, Row]:
 
 
 def totals_by_window(totals: list[Row]) -> dict[Window, list[Row]]:
-    """What has been written for each window, in order."""
+    """Returns the results that were written for each window, in order."""
     written: dict[Window, list[Row]] = defaultdict(list)
     for row in totals:
         result = json.loads(row["value"])

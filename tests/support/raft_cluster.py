@@ -70,7 +70,7 @@ def check_chain(previous: EntryId, entry: Entry) -> None:
 
 @dataclass
 class Disk:
-    """What is synced of one replica. Also its LogStore."""
+    """The synced state of one replica, which is also its LogStore."""
 
     configuration: Configuration
     hard_state: HardState = field(default_factory=HardState)
@@ -208,8 +208,8 @@ class Cluster:
     def destroy(self, node_id: int, configuration: Configuration, votes_from: int) -> None:
         """Destroys a replica that was removed and makes a new one in its place, a learner as of ``configuration``.
 
-        Of the former one only its term is remembered: the new one begins in the next, so that no leader takes an old
-        answer for one of its own, and no vote is given twice; and an index at which it had no vote any more.
+        Two things of the former replica are kept: its term, after which the new one starts, so that no leader takes an
+        old answer for one of its own and no vote is cast twice; and an index at which it no longer had a vote.
         """
         term = self.replicas[node_id].disk.hard_state.term
         self.crash(node_id)

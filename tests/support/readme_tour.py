@@ -46,7 +46,7 @@ def blocks(page: str = TOUR) -> list[Block]:
 
 @dataclass(frozen=True)
 class Tour:
-    """Where the blocks run.
+    """The directory, ports and interpreter with which the blocks run.
 
     Arguments:
         directory: the current one, and in which the cluster's is.
@@ -75,7 +75,7 @@ class Tour:
 
     @property
     def properties(self) -> Path:
-        """How commands reach the nodes: made with a cluster that has TLS."""
+        """The file with the connection settings of commands, which is created with a cluster that has TLS."""
         return self.directory / "quorumlog" / "certs" / "client.properties"
 
     def run(self, block: Block) -> str:

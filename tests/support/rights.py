@@ -21,14 +21,14 @@ RESTRICTED = AuthorizationOptions(enabled=True, super_users=frozenset({"User:roo
 
 
 def holder(image: MetadataImage) -> CurrentImage:
-    """Where an image is found that stays the same."""
+    """Returns a holder of an image that stays the same."""
     return cast(CurrentImage, SimpleNamespace(image=image))
 
 
 def refusals_by(
     image: MetadataImage, options: AuthorizationOptions = UNRESTRICTED, time: StepTime | None = None
 ) -> Refusals:
-    """What clients may not do, by an image."""
+    """Returns the ``Refusals`` that decide by the ACLs of an image."""
     current = holder(image)
     ages = SimpleNamespace(bound_ms=lambda now: 0)
     audit = AuditTrail(options.audited, time or StepTime(0, 0), current, ages)

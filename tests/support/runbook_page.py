@@ -36,7 +36,7 @@ RECORDS = bool(os.environ.get("RECORD_RUNBOOK"))
 PATIENCE_S = 60
 #: Longer than any command of the page takes on a machine that does other things as well.
 COMMAND_TIMEOUT_S = 90
-#: What is recorded of a command that looks is what stands there once nothing changes any more.
+#: Wait before a read-only command is recorded, so that its output no longer changes.
 SETTLED_S = 4
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.M | re.S)
 _PROMPT = re.compile(r"^(?:node(\d+))?\$ (.*?)(?:  # exits with (\d+))?$")

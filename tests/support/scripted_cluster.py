@@ -139,7 +139,7 @@ class _Session:
         fetch: Callable[[data_plane_pb2.FetchRequest], Awaitable[data_plane_pb2.FetchResponse | None]],
         request: data_plane_pb2.FetchRequest,
     ) -> data_plane_pb2.FetchResponse | None:
-        """What the script answers to the request as a whole."""
+        """Returns the script's answer to the request with all partitions of the session."""
         if request.session_epoch == 0:
             return await fetch(request)
         whole = data_plane_pb2.FetchRequest()

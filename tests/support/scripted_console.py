@@ -35,7 +35,7 @@ def broker(node_id: int, *, fenced: bool = False, epoch: int = 1) -> BrokerDescr
 
 
 def cluster(*brokers: BrokerDescription, age_ms: int | None = 0, cluster_id: str = "c") -> ClusterDescription:
-    """What a node says of all nodes."""
+    """Returns a node's description of all nodes."""
     return ClusterDescription(cluster_id, 1, brokers or tuple(broker(number) for number in (1, 2, 3)), age_ms)
 
 
@@ -89,7 +89,7 @@ class ScriptedClients:
             raise self.failure
 
     def calls(self, name: str) -> list[object]:
-        """What was asked for by one kind of call."""
+        """Returns the arguments of all calls of one kind."""
         return [about for call, about in self.asked if call == name]
 
     async def describe_cluster(self) -> ClusterDescription:

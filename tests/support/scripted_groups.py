@@ -21,7 +21,7 @@ class ScriptedGroup:
     classic_part: bytes = b""
 
     def told_offsets(self) -> list[groups_pb2.CommittedOffset]:
-        """What it has committed, with the topic's name."""
+        """Returns the committed offsets, with the topic's name."""
         told = []
         for offset in self.offsets.values():
             told.append(groups_pb2.CommittedOffset.FromString(offset.SerializeToString()))
@@ -43,7 +43,7 @@ class Asked:
 
 
 class ScriptedCoordinators:
-    """What coordinates groups in a scripted cluster.
+    """The group coordinators of a scripted cluster.
 
     Attributes:
         leaders: the (node, epoch) of each partition of ``__groups``; node -1: none.

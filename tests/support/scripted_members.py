@@ -86,7 +86,7 @@ class ScriptedMembers:
         self.apply(draft)
 
     def draft(self) -> Draft:
-        """What is about to be decided."""
+        """Returns a draft for the next decision."""
         return Draft(self.table, _Catalog(self.cluster), self.limits, 1_000_000)
 
     def apply(self, draft: Draft) -> None:

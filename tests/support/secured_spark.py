@@ -98,7 +98,7 @@ class SecuredCluster(LocalCluster):
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients authenticate."""
+        """The addresses at which clients authenticate."""
         if not self._places.ports:
             return LocalCluster.bootstrap_servers.fget(self)  # type: ignore[attr-defined,no-any-return]
         return ",".join(f"127.0.0.1:{port}" for port in self._places.ports)
@@ -123,7 +123,7 @@ def _properties(user: str) -> dict[str, str]:
 
 
 def more_sql_options() -> str:
-    """What options in SQL say beside the addresses."""
+    """Returns the SQL options beside the addresses; empty without a secured cluster."""
     return "".join(f", quorumlog.{name} '{value}'" for name, value in _properties(_SPARK).items()) if _authority else ""
 
 

@@ -106,7 +106,7 @@ def log_of(quiet: Quiet, group: int) -> list[str]:
 
 
 def tables_of(quiet: Quiet, group: int) -> list[dict[bytes, bytes]]:
-    """What each replica's producer table holds."""
+    """Returns the rows of each replica's producer table."""
     machines = [process.replicas[group].machine for process in quiet.cluster.processes.values()]
     return [machine.producers.rows() for machine in machines]  # type: ignore[attr-defined]
 

@@ -52,7 +52,7 @@ class SinkWorld:
         monkeypatch.setattr(earlier_runs, "stored_rows", self._stored_rows)
 
     def values(self) -> Counter[bytes]:
-        """What all logs hold, counted."""
+        """Returns the values in all logs, with their counts."""
         return Counter(
             value for log in self.logs.values() for rows in log for value in rows.columns.column("value").to_pylist()
         )

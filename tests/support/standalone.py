@@ -105,11 +105,11 @@ class StandaloneSpark:
             self._said(f"worker-{number}", r"(Successfully registered) with master")
 
     def pause_worker(self, number: int) -> None:
-        """Lets a worker, its executors and their Python processes do nothing any more, and no one notices yet."""
+        """Suspends a worker, its executors and their Python processes; no other process notices it yet."""
         _to_each(self._workers[number], psutil.Process.suspend)
 
     def kill_worker(self, number: int) -> None:
-        """What becomes of a worker whose machine dies: it is gone, with its executors and their Python processes."""
+        """Kills a worker, its executors and their Python processes, as if their machine crashed."""
         kill_tree(self._workers.pop(number))
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Which tests of a client's own suite failed though they are not known to, and why those fail that are."""
+"""Failures in a client's own test suite: those that are unexpected, and the reasons of those that are known."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def write_keys(file: Path, *kids: str) -> None:
 
 
 def claims(sub: object = "alice", *, now_s: float = NOW_S, lifetime_s: float = 600, **more: Any) -> dict[str, Any]:
-    """What a token claims that is all right; a claim that is None is left out."""
+    """Returns the claims of a valid token, with changes; a claim that is None is left out."""
     said = {"iss": ISSUER, "aud": AUDIENCE, "sub": sub, "iat": now_s, "exp": now_s + lifetime_s, **more}
     return {name: claim for name, claim in said.items() if claim is not None}
 
@@ -84,5 +84,5 @@ def token(
 
 
 def options(file: Path = Path("keys.json"), **more: Any) -> TokenOptions:
-    """What must be true of a token."""
+    """Returns options that require this issuer and this audience of a token."""
     return TokenOptions(file, ISSUER, AUDIENCE, **more)

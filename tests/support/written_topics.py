@@ -29,7 +29,7 @@ _HEADER_NAMES = ("h", "", "trace-id", "\u00fc\u4e16\U0001f600")
 
 
 class Record(NamedTuple):
-    """What is sent."""
+    """A record to be sent."""
 
     key: bytes | None
     value: bytes | None
