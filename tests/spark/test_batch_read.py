@@ -143,7 +143,7 @@ def rows_of(frame: DataFrame) -> list[Row]:
 
 
 def expected(topics: Topics, *names: str, headers: bool = False) -> list[Row]:
-    """What was written to topics, in the same order."""
+    """Returns the rows that were written to topics, by topic, partition and offset."""
     rows = [row for name in names for row in topics.rows[name]]
     shown = [{name: value for name, value in row.items() if headers or name != "headers"} for row in rows]
     return sorted(shown, key=lambda row: (row["topic"], row["partition"], row["offset"]))

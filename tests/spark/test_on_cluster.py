@@ -72,7 +72,7 @@ class Submitted:
         return self.said()
 
     def said(self) -> str:
-        """What it has printed, and Spark logged."""
+        """Returns what the job has printed and Spark has logged."""
         return self._log.read_text()
 
     def __enter__(self) -> Submitted:

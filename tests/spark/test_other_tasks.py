@@ -41,7 +41,7 @@ def rows(values: list[bytes], **more: Any) -> pa.RecordBatch:
 
 
 def write(run: str, task: int, values: list[bytes]) -> sink.Written:
-    """What a task returns, as it arrives at the driver."""
+    """Writes values as a task, and returns the task's result as the driver receives it."""
     written = sink.write_once(OPTIONS, name(task), [rows(values)], run)
     arrived: sink.Written = pickle.loads(pickle.dumps(written))
     return arrived

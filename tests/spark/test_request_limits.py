@@ -1,4 +1,4 @@
-"""What Spark asks nodes for is asked in parts where it is more than a request takes."""
+"""Requests from Spark to nodes are split if they exceed the limit of a request."""
 
 from __future__ import annotations
 

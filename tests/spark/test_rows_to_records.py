@@ -39,7 +39,7 @@ def values(written: list[tuple[TargetPartition, pa.Table]]) -> dict[tuple[str, i
 
 
 def stored(table: pa.Table, by: Spread, partition: int) -> dict[TargetPartition, list[pa.RecordBatch]]:
-    """What a run that broke off after one partition has left."""
+    """Returns the records in the log after a run that stopped after one partition."""
     return {target: pieces(records) for target, records in spread(table, by) if target.partition == partition}
 
 
@@ -147,7 +147,10 @@ def test_a_repeated_task_whose_rows_are_shuffled_differs_in_any_column(
 
 
 def test_rows_that_may_come_again_in_another_order_go_to_the_same_partitions_whatever_the_order() -> None:
-    """Of two runs at the same time one would else put into one partition what the other puts into another."""
+    """Rows that may be repeated in another order go to the same partitions, whatever their order.
+
+    Otherwise, one of two concurrent runs would write a record to one partition, and the other run to another one.
+    """
     numbers = [b"%d" % number for number in range(3 * KEYLESS_RUN)]
     by = how(task=4, rows_before=None, t=3)
     there = values(list(spread(rows(value=numbers), by)))

@@ -1,4 +1,4 @@
-"""What a first run leaves for those after it, in the room that a cluster has for it."""
+"""The note that a first run leaves for later runs, in the space that a cluster has for it."""
 
 from __future__ import annotations
 

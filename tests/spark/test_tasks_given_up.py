@@ -44,7 +44,7 @@ def batches(values: list[bytes]) -> Iterator[pa.RecordBatch]:
 
 
 def write(run: str, task: int, values: list[bytes]) -> sink.Written:
-    """What a task returns, as it arrives at the driver."""
+    """Writes values as a task, and returns the task's result as the driver receives it."""
     written = sink.write_once(OPTIONS, runs.Name("q", 7, task), batches(values), run)
     arrived: sink.Written = pickle.loads(pickle.dumps(written))
     return arrived
@@ -91,7 +91,7 @@ class Zombie:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has not come to its end."""
+        """True if the task has not ended."""
         return not self._has_ended
 
     def finish(self) -> None:
@@ -208,7 +208,10 @@ def test_what_a_leader_had_taken_when_its_name_went_is_waited_for(monkeypatch: p
 def test_a_run_that_breaks_off_anywhere_at_its_end_is_finished_by_the_next(
     monkeypatch: pytest.MonkeyPatch, tasks: int
 ) -> None:
-    """What tasks have written whose names were taken away is found again. The next run may even have them."""
+    """A run that stops at any call while it ends is completed by the next run, without loss or duplicates.
+
+    The records of tasks whose names were deleted are found again, even if the next run has tasks of these names.
+    """
     call, is_broken = 0, True
     while is_broken:
         with monkeypatch.context() as patched:
