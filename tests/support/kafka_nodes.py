@@ -26,7 +26,7 @@ def ask_through(cluster: Quiet, link: SimKafkaLink, message: KafkaMessage, kind:
 
 
 class KafkaNodes(Quiet):
-    """Nodes of which each has a client of Kafka's protocol. No leadership returns automatically."""
+    """Nodes of which each has a client of Kafka's protocol. Leaderships do not return on their own."""
 
     def __init__(self, seed: int = 1, nodes: int = 3) -> None:
         balance = BalanceOptions(enabled=False)

@@ -1,4 +1,4 @@
-"""kafka-python's own integration tests, unchanged from its registry, against nodes that another client has started."""
+"""kafka-python's own integration tests, unchanged from its registry, against nodes that another program has started."""
 
 from __future__ import annotations
 
