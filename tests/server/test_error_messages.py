@@ -1,4 +1,4 @@
-"""What a client sent may be quoted in an error; it cannot break the error, nor the node that says it."""
+"""Errors that quote client input: one printable line of limited length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is put together by hand is what protobuf would have written."""
+"""Fetch responses that are assembled by hand equal those that protobuf would write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows from a node's options."""
+"""Values derived from a node's options."""
 
 from dataclasses import replace
 

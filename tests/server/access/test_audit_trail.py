@@ -1,4 +1,4 @@
-"""What the audit log is told: refusals once in a second and principal, changes with their outcome."""
+"""Audit log: refusals at most once per second and principal, changes with their outcome."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ALICE = RequestContext("app", "10.0.0.7", "User:alice")
 
 
 class Told:
-    """A trail, and what it has told."""
+    """An audit trail, and the lines that it has written."""
 
     def __init__(self, enabled: bool = True) -> None:
         self.time = StepTime(0, 1_700_000_000_000)
@@ -37,7 +37,7 @@ class Told:
         self.trail = AuditTrail(enabled, self.time, holder(MetadataImage()), ages)
 
     def after(self, us: int) -> list[dict[str, object]]:
-        """What is told so much later."""
+        """Returns the lines that are written once ``us`` more microseconds have passed."""
         self.time.now += us
         self.trail.on_time(self.time.now, self.time.wall_ms)
         return self.lines()

@@ -1,4 +1,4 @@
-"""Who may do what: decisions against a table of what Kafka's documentation says of its rules, in our own words."""
+"""Authorization: decisions against a table of the ACL rules in Kafka's documentation, in our own words."""
 
 from __future__ import annotations
 

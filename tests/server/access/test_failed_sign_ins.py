@@ -1,4 +1,4 @@
-"""Who waits how long after failed authentication, and what a success in between changes."""
+"""Waiting times after failed authentication, and the effect of a success in between."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def failed(*attempts: tuple[str, str]) -> FailedSignIns:
 
 
 def test_an_own_success_frees_no_address() -> None:
-    """Somebody guesses the passwords of many users, and authenticates with an account of their own in between."""
+    """An address that guesses passwords of many users waits, even if it authenticates as its own user in between."""
     failures, now, guesses = FailedSignIns(), NOW, 0
     while now < NOW + 60 * SECOND_US and guesses < 1_000:
         failures.succeeded("mallory", "evil")
@@ -33,7 +33,7 @@ def test_an_own_success_frees_no_address() -> None:
 
 
 def test_an_own_success_frees_no_user() -> None:
-    """A password is guessed from many addresses; the user authenticates from another one in between."""
+    """A user whose password is guessed from many addresses waits, even after a success from another address."""
     failures = FailedSignIns()
     for number in range(40):
         failures.failed(NOW, "alice", f"10.0.0.{number}")
@@ -86,7 +86,7 @@ def test_failures_are_forgotten_after_their_last() -> None:
 
 
 def test_the_oldest_failure_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the last failure, not of the first: a user who goes on failing stays remembered."""
+    """The entry whose last failure is the oldest makes room: a user who continues to fail stays remembered."""
     monkeypatch.setattr(failed_sign_ins, "MOST_REMEMBERED", 3)
     failures = failed(*[("alice", "home")] * 4, ("b", "2"), ("c", "3"), ("alice", "home"), ("d", "4"))
     assert failures.wait_us(NOW, "alice", "home") == SECOND_US

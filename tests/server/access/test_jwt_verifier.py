@@ -1,4 +1,4 @@
-"""Tokens: what is taken for somebody's, and everything else, which is not."""
+"""Verification of JSON Web Tokens: those accepted for a user, and all others, which are refused."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def verifier(*keys: Mapping[str, Any], **more: Any) -> JwtVerifier:
 
 
 def shown(compact: str, by: JwtVerifier | None = None, wall_ms: int = NOW_MS) -> ProvedToken:
-    """What a token proves."""
+    """Returns what a token proves."""
     by = by or verifier()
     return by.prove(by.read(compact), wall_ms)
 
 
 def refusal(compact: str, by: JwtVerifier | None = None, wall_ms: int = NOW_MS) -> str:
-    """Why a token is not taken. No part of it may stand there."""
+    """Returns the reason why a token is refused; it must not quote any part of the token."""
     with pytest.raises(TokenError) as refused:
         shown(compact, by, wall_ms)
     said = str(refused.value)
@@ -57,7 +57,7 @@ def refusal(compact: str, by: JwtVerifier | None = None, wall_ms: int = NOW_MS) 
 
 
 def forged(header: Mapping[str, Any], said: Mapping[str, Any], signature: bytes = b"") -> str:
-    """A token that nobody has signed."""
+    """Returns a token that its issuer has not signed."""
     parts = (json.dumps(header).encode(), json.dumps(said).encode(), signature)
     return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
 

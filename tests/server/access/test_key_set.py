@@ -132,7 +132,7 @@ class Watched:
         self.keys = WatchedKeys(options(file), self.refused.append, self.taken.append)
 
     def takes(self, kid: str) -> bool:
-        """Whether a token with that key is taken now."""
+        """True if a token with that key is accepted now."""
         by: TokenVerifier = self.keys.current()
         try:
             return by.prove(by.read(token(claims(), kid)), NOW_S * 1_000).user == "alice"

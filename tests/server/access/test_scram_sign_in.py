@@ -185,7 +185,7 @@ def test_a_user_who_is_not_there_costs_a_node_as_much_work_as_one_who_is(
 
 @pytest.mark.parametrize("wait_us", [1, UNDER_WAY_US // 2, UNDER_WAY_US - 2, UNDER_WAY_US, 2 * UNDER_WAY_US])
 def test_a_proof_is_never_accepted_twice(rig: SignInRig, wait_us: int) -> None:
-    """Whoever has recorded it may show it again at any time, also when it has nearly been forgotten."""
+    """A recorded proof is refused whenever it is shown again, even when the node has nearly forgotten it."""
     first, begun = rig.begin("alice")
     rig.wait(1)
     assert not rig.finish(first, begun, RIGHT).HasField("error")

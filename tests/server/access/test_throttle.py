@@ -291,7 +291,7 @@ def test_metrics_tell_of_so_many_principals_by_name() -> None:
     [(0, LEAST_FETCH_WAIT_US), (999, LEAST_FETCH_WAIT_US), (1_500, 1_500_000), (2**31 - 1, MOST_WAIT_US)],
 )
 def test_fetches_wait_within_bounds(max_wait_ms: int, waits_us: int) -> None:
-    """At least a second, so that nobody asks again and again; at most half a minute, whatever the client says."""
+    """A throttled fetch waits for its max_wait_ms, but at least a second (to prevent polling) and at most 30 s."""
     rig = Rig()
     rig.limit(ALICE, consumer_byte_rate=1)
     rig.throttle.handed_out(ALICE, 1_000)
@@ -320,7 +320,7 @@ def test_bytes_that_wait_are_bounded_exactly() -> None:
 
 @pytest.mark.parametrize(("rate", "most"), [(0.5, 1), (1.9, 1), (700, 700), (10_000, 5_000)])
 def test_answers_hold_at_most_a_burst(rate: float, most: int) -> None:
-    """And never nothing: a client that is given no byte would ask for ever."""
+    """An answer may hold at most a burst but never nothing: a client that receives no byte would ask indefinitely."""
     rig = Rig()
     assert rig.throttle.most_bytes(ALICE, 5_000) == 5_000
     rig.limit(ALICE, consumer_byte_rate=rate)

@@ -169,7 +169,7 @@ def test_a_new_rate_fills_nothing_of_the_past() -> None:
 
 
 def test_newcomers_share_the_default() -> None:
-    """Without room for buckets of their own they have those of everybody, not what was set for one of them."""
+    """Principals without room for buckets of their own share those of the default, not a limit set for one of them."""
     image = MetadataImage()
     limit(image, "User:*", producer_byte_rate=100)
     limit(image, ALICE, producer_byte_rate=5_000)

@@ -1,4 +1,4 @@
-"""Sign-in by bearer token: whose session comes of it, how long that is, and who is refused."""
+"""Authentication by bearer token: the user and lifetime of the session, and the tokens that are refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def code(outcome: Error | str) -> int:
 
 
 def refusal(rig: SignInRig, bearer: str, host: str = "10.0.0.7") -> str:
-    """Why a token is not taken, by which nobody gets a session and no secret is told."""
+    """Returns the reason why a token is refused; no session may be created, and no part of the token quoted."""
     before = len(rig.sessions)
     refused = rig.show(bearer, host).error
     assert (refused.code, refused.retriable, refused.definite) == (ErrorCode.SASL_AUTHENTICATION_FAILED, False, True)

@@ -180,7 +180,7 @@ def test_absent_replicas_are_last(cluster: tuple[int, int, list[Candidate]]) -> 
 
 
 def test_absent_replicas_are_spread() -> None:
-    """Where several nodes are down, not all new replicas wait for one of them."""
+    """Replicas placed on absent nodes are spread over all of them, so that not all wait for the same node."""
     candidates = [Candidate(node, tier=2 * (node > 3)) for node in range(1, 7)]
     placed = place(9, 5, candidates)
     counts = Counter(node for replicas in placed for node in replicas)

@@ -44,7 +44,7 @@ class Cluster:
 
     @property
     def voters(self) -> tuple[int, ...]:
-        """Of the metadata group."""
+        """The voters of the metadata group."""
         return self.members.voters
 
     @voters.setter

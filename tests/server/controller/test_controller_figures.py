@@ -20,7 +20,7 @@ def lead(cluster: Cluster, node: int, number: int, epoch: int) -> None:
 
 
 def test_partitions_of_a_fenced_leader_are_offline() -> None:
-    """A dead leader is still named until another one reports: its alert must fire while nobody else can lead."""
+    """Partitions count as offline while their named leader is fenced: the alert fires until another one reports."""
     cluster = Cluster()
     cluster.create(new_topic(partitions=3))
     assert offline(cluster) == 3, "nobody has led them yet"

@@ -34,7 +34,7 @@ class Losing(Leaving):
         return super().alter(node, action, **fields)
 
     def hear_of_loss(self, *nodes: int) -> None:
-        """Nodes say that they will not forget it."""
+        """Nodes report that they have recorded the loss."""
         for node in nodes:
             heartbeat = peer_pb2.BrokerHeartbeat(
                 node_id=node,
@@ -45,7 +45,7 @@ class Losing(Leaving):
             assert not self.ask(heartbeat=heartbeat).HasField("error")
 
     def taken_out(self) -> None:
-        """Everything goes on without node 3, and its place is vacant."""
+        """Completes the removal of node 3: its replicas are moved away, and its place is vacant."""
         self.pass_time(without=(3,))
         self.moved()
         self.members = Configuration(tuple(node for node in (1, 2) if node in self.image.brokers))
@@ -207,7 +207,8 @@ def test_a_loss_that_leaves_no_majority_of_the_voters_is_refused() -> None:
 
 @pytest.mark.parametrize(("wanted", "left"), [((1, 3), (1,)), ((3,), (1, 2))])
 def test_a_disk_is_lost_while_the_quorum_is_being_changed(wanted: tuple[int, ...], left: tuple[int, ...]) -> None:
-    """Who votes now decides: a wish for fewer voters, the lost one among them, would never be fulfilled."""
+    """The current voters determine the new quorum: a requested quorum of fewer voters may include the lost one and
+    would never be reached."""
     cluster = Losing()
     cluster.commit_one(want_quorum=log.WantQuorum(voters=wanted, wishes=cluster.image.quorum.wishes))
     assert not cluster.alter(3, REPLACE_DISK).HasField("error")
@@ -274,7 +275,8 @@ def test_two_losses_at_once_are_judged_together() -> None:
 
 
 def test_asked_for_once_more_it_does_not_give_up_the_disk_that_came_next() -> None:
-    """The answer to the first request was lost, and the node is back meanwhile, but not let in yet."""
+    """A repeated request does not give up the next disk: the answer to the first one may be lost, and the node may have
+    returned with a new disk, not yet admitted."""
     cluster = Losing()
     former = cluster.image.brokers[3].registration.directory_id
     cluster.alter(3, REPLACE_DISK)

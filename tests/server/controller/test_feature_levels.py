@@ -1,4 +1,4 @@
-"""The cluster's feature level rises by itself once no node is left that would misread what it brings."""
+"""The cluster's feature level rises automatically once no node is left that would misread its new commands."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Upgrading(Cluster):
             self.upgrade(node)
 
     def upgrade(self, node: int, level: int = FEATURE_LEVEL) -> None:
-        """The node starts anew."""
+        """Restarts the node with this feature level."""
         self.ask(register_broker=registration(node, boot=level + 1, feature_level=level))
         self.settle(*self.image.brokers)
 

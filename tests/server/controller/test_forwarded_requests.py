@@ -1,4 +1,4 @@
-"""What nodes pass on for clients is decided again by the controller, for the principal that they name."""
+"""Requests that nodes forward for clients: the controller authorizes them again, for the principal that they name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CREATES = rule("User:alice", acls_pb2.ACL_OPERATION_CREATE, acls_pb2.ACL_RESOURC
 
 
 def decided(principal: str, options: object = RESTRICTED, **body: object) -> list[peer_pb2.ControllerRequest]:
-    """The requests that the controller goes on to decide on."""
+    """Returns the requests that are authorized and reach the decision of the controller."""
     image = MetadataImage()
     allow(image, ALTERS, WRITES, CREATES)
     reached: list[peer_pb2.ControllerRequest] = []

@@ -1,4 +1,4 @@
-"""Who takes over replicas is found without a look at everything that the cluster has."""
+"""Choice of the nodes that take over replicas, without a scan of all partitions of the cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from quorumlog.v1 import metadata_log_pb2 as log
 
 
 class CountedPartitions(dict[int, PartitionRecord]):
-    """Partitions by group, of which it is counted how many are looked at."""
+    """Partitions by group; counts how many are looked at."""
 
     looks = 0
 
@@ -39,7 +39,7 @@ class CountedPartitions(dict[int, PartitionRecord]):
 
 @pytest.mark.parametrize("racks", ["", "aaabbbccc", "aaaaaaabc"])
 def test_an_heir_is_chosen_as_if_all_nodes_were_compared(racks: str) -> None:
-    """Of racks with the fewest replicas of the partition, the node that has the fewest of all."""
+    """The heir is the node with the fewest replicas in the racks that have the fewest replicas of the partition."""
     rng = random.Random(racks)
     for _ in range(30):
         cluster = Leaving(nodes=9, partitions=0, racks=racks)
@@ -85,7 +85,8 @@ def test_a_look_at_a_node_that_is_empty_and_one_that_leaves_cost_what_is_on_them
 
 
 def test_a_drained_witness_goes_where_no_replica_is_also_none_of_a_move_that_was_called_off() -> None:
-    """Such a node would be refused, and be the best choice again at the next look: the drain would wait for ever."""
+    """A drained witness is not moved to a former target: the move would be refused and chosen again at the next look,
+    and the drain would never end."""
     cluster = Leaving(nodes=5, partitions=0)
     cluster.create(new_topic("t", partitions=1, factor=2))
     cluster.led()

@@ -367,7 +367,7 @@ def test_a_vote_that_was_taken_over_stays_there_when_the_drain_is_called_off() -
 
 
 def test_no_node_is_struck_off_while_voters_change() -> None:
-    """It may be one that is to vote: the log holds what nobody has applied."""
+    """No node is removed while the voters change: an entry of the log that is not applied yet may make it a voter."""
     cluster = Leaving(partitions=0)
     cluster.pass_time(without=(4,), seconds=4)
     cluster.quorum_changes = True

@@ -32,7 +32,7 @@ def racked_cluster(draw: st.DrawFn, *, even: bool) -> tuple[int, int, list[Candi
 
 
 def spread(counts: Counter[int], candidates: list[Candidate]) -> int:
-    """How far apart the fullest and the emptiest candidate are."""
+    """Returns the difference between the counts of the fullest and the emptiest candidate."""
     values = [counts[candidate.node_id] for candidate in candidates]
     return max(values) - min(values)
 

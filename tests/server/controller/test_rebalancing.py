@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 
 class Balanced(Leaving):
-    """A cluster with leaders, of which somebody wants balance."""
+    """A cluster with leaders that is to be rebalanced."""
 
     def assigned(self, name: str, *replicas: tuple[int, ...]) -> None:
         topic = admin_pb2.NewTopic(name=name, num_partitions=-1, replication_factor=-1)

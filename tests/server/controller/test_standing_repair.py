@@ -1,4 +1,4 @@
-"""What is moved without being asked: nothing by default; else towards balance, and off nodes that are gone for long."""
+"""Automatic moves: none by default; optionally towards balance, and off nodes that are absent for long."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quorumlog.v1 import admin_pb2
 
 
 class Repaired(Balanced):
-    """A cluster whose controller acts by itself."""
+    """A cluster whose controller rebalances and repairs automatically."""
 
     def __init__(self, nodes: int, *, rebalance_s: float = 0, recovery_s: float = 0) -> None:
         super().__init__(nodes=nodes, partitions=0)

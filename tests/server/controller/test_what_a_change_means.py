@@ -121,7 +121,8 @@ def test_a_node_of_a_version_that_sends_producer_names_only_is_served(cluster: N
 
 
 def test_claims_are_deleted_by_a_command_of_their_own(cluster: Named) -> None:
-    """A node of a version that does not know it stops, instead of deleting whoever has the name."""
+    """Claims are deleted by a command of their own: a node of a version without it stops, and does not delete the
+    present claim of the name."""
     request = admin_pb2.DeleteProducersRequest(names=["etl"], claims=[claim(cluster)])
     decision = cluster.decide(delete_producers=request)
     assert [command.WhichOneof("body") for command in decision.commands] == ["delete_producer_claims"]

@@ -30,7 +30,7 @@ RETENTION_MS = 604_800_000
 
 @dataclass
 class Raft:
-    """What a leadership looks at of Raft."""
+    """The Raft state that a leadership reads."""
 
     term: int = 3
     confirmed_round: int = 0
@@ -59,7 +59,7 @@ class CoordinatorWithoutRaft:
 
 @dataclass
 class Metadata:
-    """What a node knows of topics."""
+    """The metadata of a node."""
 
     image: MetadataImage
 
@@ -286,7 +286,8 @@ def test_a_newer_heartbeat_has_the_older_one_answered_and_a_late_one_is_dropped(
 
 
 def test_two_heartbeats_of_a_member_never_wait_together_though_its_number_was_forgotten() -> None:
-    """How late a heartbeat is can be told of so many members only; a client can have others push a member out."""
+    """Two heartbeats of a member are never parked together, even if its number was forgotten: numbers are kept of
+    a limited number of members, and a client can displace them with heartbeats of others."""
     rig = Rig(max_parked=2)
     member = rig.joined()
     rig.leadership.confirm_by(1)  # nothing is decided before that

@@ -42,8 +42,10 @@ def problem(
 
 
 def fewest_moves(before: Mapping[str, set[PartitionId]], members: Iterable[str], partition_count: int) -> int:
-    """How many partitions must change between members that live, for shares within one: by trying every way to say
-    who may have one more than others."""
+    """Returns the least number of partitions that surviving members must give up for shares that differ by at most one.
+
+    Tries every choice of the members that have one more than the others.
+    """
     members = sorted(members)
     share, more = divmod(partition_count, len(members))
     loads = {name: len(before.get(name, ())) for name in members}
@@ -54,7 +56,7 @@ def fewest_moves(before: Mapping[str, set[PartitionId]], members: Iterable[str],
 
 
 def moves(before: Mapping[str, set[PartitionId]], after: Mapping[str, set[PartitionId]]) -> int:
-    """How many partitions a member that still lives has lost."""
+    """Returns the number of partitions that surviving members have lost."""
     return sum(len(before[name] - after[name]) for name in before if name in after)
 
 
@@ -115,7 +117,7 @@ def test_one_comes_and_one_goes_at_once(partition_count: int, member_count: int)
         assert moves(before, after) == fewest_moves(before, after, partition_count)
 
 
-# -- uniform, by itself -----------------------------------------------------------------------------------------------
+# -- uniform assignor alone -------------------------------------------------------------------------------------------
 
 NAMES = "abcdefgh"
 

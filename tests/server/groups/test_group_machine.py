@@ -64,8 +64,10 @@ class Process:
             self.owned |= assigned
 
     def lose(self) -> None:
-        """It was thrown out, or has to suppose so: it stops working and joins anew. Answers to what it said before are
-        void: what they give it may be another's by now."""
+        """Stops all work and joins again, as a member that was removed or must assume so.
+
+        Answers to its earlier requests are void: another member may own the partitions that they assign.
+        """
         self.owned, self.to_revoke, self.epoch = set(), set(), 0
         self.sent += 1
 
@@ -141,7 +143,7 @@ class GroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.processes)
     @rule(answered=st.booleans())
     def a_round_passes(self, answered: bool) -> None:
-        """What mostly happens: all are heard, and hear."""
+        """All members send a heartbeat; if ``answered``, all of them receive their answers."""
         self.decide([process.heartbeat() for process in self.processes.values()])
         while answered and self.answers:
             answer = self.answers.pop(0)
@@ -209,7 +211,7 @@ class GroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.processes)
     @rule(data=st.data())
     def a_member_is_silent_for_its_session(self, data: st.DataObject) -> None:
-        """It stops by itself before the coordinator gives what it has to others."""
+        """The member stops work before the coordinator assigns its partitions to others."""
         process = self._any(data)
         process.lose()
         self.parked.pop(process.member_id, None)
@@ -218,7 +220,7 @@ class GroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(process.to_revoke for process in self.processes.values()))
     @rule(data=st.data())
     def a_member_is_slow_to_give_up(self, data: st.DataObject) -> None:
-        """So slow that it stops by itself, and is thrown out."""
+        """The member does not revoke in time: it stops work, and the coordinator removes it."""
         process = data.draw(st.sampled_from([one for one in self.processes.values() if one.to_revoke]))
         epoch, name = process.epoch, process.member_id
         process.lose()

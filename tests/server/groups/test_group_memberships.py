@@ -1,4 +1,4 @@
-"""Members join, leave, are fenced and come back as KIP-848 says, heartbeat by heartbeat."""
+"""Membership as in KIP-848, heartbeat by heartbeat: members join, leave, are fenced and return."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_an_answer_that_was_lost_is_told_again(coordinator: Coordinator, is_old:
     lost = coordinator.heartbeat(a.request())
     assert lost.member_epoch == 3
     assert coordinator.heartbeat(a.request()) == lost
-    # However often, and whatever happens meanwhile: it does not fall two epochs behind.
+    # Repeated heartbeats change nothing, even when others join in between: it does not fall two epochs behind.
     Client(coordinator, "d").beat()
     assert coordinator.heartbeat(a.request()) == lost
     b.beat()
@@ -375,7 +375,7 @@ def test_a_static_name_has_one_process(coordinator: Coordinator) -> None:
     second = coordinator.heartbeat(request("a2", 0, instance="one"))
     assert refused(second) == "UNRELEASED_INSTANCE_ID"
     assert second.error.retriable
-    # The one that was refused closes: that is nobody's leaving.
+    # The refused process closes: no member leaves by that.
     for epoch in (-1, -2):
         assert refused(coordinator.heartbeat(request("a2", epoch, instance="one"))) == "FENCED_INSTANCE_ID"
     assert a.beat() is None

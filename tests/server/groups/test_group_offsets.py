@@ -1,4 +1,4 @@
-"""Who may commit offsets, and since when (KIP-1251); who reads them, and how long they are kept."""
+"""Committed offsets: the members and epochs that may commit (KIP-1251), reading, deletion and retention."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_member_commits_what_it_has(coordinator: Coordinator) -> None:
 
 
 def test_a_commit_that_comes_late_takes_no_later_one_back(coordinator: Coordinator) -> None:
-    """An attempt that the client gave up may be on its way for long. It is no error: nobody waits for it."""
+    """A late commit does not undo a later one, and is not an error: the client has given it up already."""
     a = Client(coordinator, "a")
     until_stable([a])
     assert commit(coordinator, {T0: 5}, member="a", epoch=1, number=1) == ["NONE"]
@@ -111,7 +111,7 @@ def test_an_older_epoch_counts_for_what_the_member_has_had_since(coordinator: Co
 
 
 def test_a_partition_that_comes_back_begins_anew(coordinator: Coordinator) -> None:
-    """Between its two times somebody else may have had it."""
+    """A commit from before a partition was assigned again is refused: another member may have owned it in between."""
     a = Client(coordinator, "a")
     until_stable([a])
     b = Client(coordinator, "b")

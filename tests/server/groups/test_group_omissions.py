@@ -130,7 +130,8 @@ def test_who_says_nothing_of_what_it_owns_has_released_nothing(coordinator: Coor
 
 
 def test_what_a_member_was_not_told_to_release_it_has_whatever_it_says(coordinator: Coordinator) -> None:
-    """It may be taking it up just now: then its heartbeat, sent anew after an error, does not name it yet."""
+    """A member keeps what it was not told to release, even if its heartbeat omits it: a heartbeat that is retried after
+    an error does not list partitions that the member is just taking up."""
     epoch = join(coordinator, "k").member_epoch
     sdk = Client(coordinator, "sdk")
     sdk.beat()

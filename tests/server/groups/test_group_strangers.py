@@ -19,7 +19,7 @@ MEMBERS = ("a", "b", "c", "d")
 
 
 class Strangers:
-    """What they say, from a seed."""
+    """Requests of strangers, drawn from a seed."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)

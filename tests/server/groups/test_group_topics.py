@@ -139,7 +139,7 @@ def test_no_pattern_takes_for_ever_or_much_memory() -> None:
 
 
 def test_patterns_that_are_remembered_have_a_bound_in_bytes() -> None:
-    """Whoever may use a group sends any number of them."""
+    """Remembered patterns have a bound in bytes: a client that may use a group can send any number of them."""
     assert compiled.cache_info().maxsize == PATTERNS
     assert PATTERNS * PATTERN_BYTES <= 128 << 20
 

@@ -111,7 +111,7 @@ class Mending:
         raise AssertionError("nobody needs one")
 
     def answered(self, *answers: Entry) -> list[Entry]:
-        """What is written once each peer that is asked has answered, in this order."""
+        """Returns the entries that are written once each requested peer has answered, in this order."""
         now = 0
         for entry in answers:
             now += PAUSE_US
@@ -124,7 +124,11 @@ class Mending:
         return [] if transaction is None else [entry for write in transaction.writes for entry in write.mend]
 
     def refused(self, *gone: bool) -> None:
-        """Each peer that is asked, in turn, does not have it: not any more, or not yet. Then there is nobody to ask."""
+        """Each peer in turn answers that it does not have the entry, until no peer is left.
+
+        Arguments:
+            gone: per peer; true if it no longer has the entry, false if it does not have it yet.
+        """
         now = 0
         for each in gone:
             now += PAUSE_US
@@ -148,7 +152,7 @@ class Mending:
 
 
 def test_a_leader_hands_over_to_who_has_a_snapshot_in_place_of_what_it_has_lost() -> None:
-    """Somebody waits for the entry, whom this leader can give neither the entry nor a snapshot."""
+    """A leader that can give a follower neither the entry nor a snapshot hands over to a peer with a snapshot."""
     mending = Mending()
     mending.lead()
     mending.refused(True, False)
@@ -174,7 +178,8 @@ def test_metadata_that_can_never_be_applied_are_damage_of_the_nodes_storage() ->
 
 
 def test_one_of_two_that_vote_on_the_metadata_does_not_take_the_quorum_with_it() -> None:
-    """Without its vote nobody could be elected, nor could it come back."""
+    """One of two metadata voters keeps its damaged storage: without its vote no node could be elected, and it could not
+    return."""
     mending = Mending(never=GROUP, applied=1, peers=(2,))
     mending.refused(True)
     assert mending.disk.suspected == []

@@ -1,4 +1,4 @@
-"""When a replica with a damaged entry waits for it no more, and begins anew: who has a snapshot in its place."""
+"""Damaged entries that a replica stops waiting for, because other replicas have a snapshot in their place."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_an_entry_that_all_others_have_given_up_is_waited_for_no_more(
 
 
 def test_two_replicas_that_have_the_same_entry_damaged_do_not_wait_for_each_other() -> None:
-    """Of five, three have a snapshot in its place. Each of the two asks the other in vain, for ever."""
+    """Two of five replicas do not wait for each other for the same damaged entry if the other three have a snapshot."""
     assert is_given_up({2, 3, 4, 5}, {3, 4, 5}, 5)
     assert is_given_up({1, 3, 4, 5}, {3, 4, 5}, 5)
 
@@ -39,14 +39,14 @@ def test_two_replicas_that_have_the_same_entry_damaged_do_not_wait_for_each_othe
         (Configuration((1, 2, 3)), {2, 3}, True),
         (Configuration((1, 2, 3)), {2}, False),
         (Configuration((1, 2)), {2}, False),
-        # One is not heard: a majority is past it all the same.
+        # One voter is not heard: a majority has given the entry up all the same.
         (Configuration((1, 2, 3, 4, 5)), {2, 3, 4}, True),
         (Configuration((1, 2, 3, 4, 5)), {2, 3}, False),
         (Configuration((1, 2, 3), outgoing=(1, 3, 4, 5, 6)), {3, 4, 5}, False),
         (Configuration((2, 3), learners=(1,)), {2, 3}, True),
         (Configuration((2, 3), learners=(1,)), {3}, False),
         (Configuration((2, 3), learners=(1, 4)), {2, 3}, True),
-        # Nobody needs its vote: one that is not heard does not hold it up, either.
+        # Its vote is not needed, so a voter that is not heard does not delay it either.
         (Configuration((2, 3, 4), learners=(1,)), {2, 3}, True),
         (Configuration((2, 3, 4), learners=(1,)), {2}, False),
         (Configuration((2,), learners=(1,)), {2}, True),

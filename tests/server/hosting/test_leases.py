@@ -169,13 +169,13 @@ def test_rounds_that_a_former_life_of_this_node_counted_are_no_answer(node: Sett
 
 
 def test_the_next_deadline_is_the_earliest_lease() -> None:
-    """Of what was heard and of what was answered, whichever runs out first."""
+    """The next deadline is the earliest expiry of a lease, whether received from a peer or acknowledged by one."""
     setting = Setting()
     setting.interval(2, 3)
     sleeper = setting.sleep(7, leader=1)
     assert sleeper.quiescent
     for _ in range(3):
-        # Node 3 speaks on, and does not hear this node any more.
+        # Node 3 continues to send, and no longer hears this node.
         setting.now += HEARTBEAT
         setting.leases.begin_round()
         setting.hear(2)

@@ -1,4 +1,4 @@
-"""How damaged entries are mended: beside a witness, whose traces mend nothing, and where they are large."""
+"""Repair of damaged entries: beside a witness, whose traces repair nothing, and of large entries."""
 
 from __future__ import annotations
 

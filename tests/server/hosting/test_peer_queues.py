@@ -1,4 +1,4 @@
-"""What goes into a data frame for a peer, when there is more than frames take."""
+"""Contents of data frames for a peer, when more is queued than a frame can hold."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Leader:
             self.queues.mark(group, (PEER,))
 
     def next_frame(self) -> Counter[int] | None:
-        """How many entries of each group the next data frame has; None when nothing is left to be sent."""
+        """Returns the number of entries of each group in the next data frame; None when nothing is left to be sent."""
         frames = [frame for _, frame in self.queues.collect(3, self.host, silent=False) if frame.stream is Stream.DATA]
         for frame in frames:
             self._acknowledge(frame)

@@ -1,4 +1,4 @@
-"""Which heartbeat round confirms which question."""
+"""Confirmation of linearizable reads by heartbeat rounds."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ class Side:
         return [frame for _, frame in self.snapshots.collect(self.now)]
 
     def staged(self) -> list[int]:
-        """How many slices there are of each stage."""
+        """Returns the number of slices of each stage."""
         return [len(slices) for slices in self.disk[GROUP].slices.values()]
 
 

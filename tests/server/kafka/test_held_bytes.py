@@ -1,4 +1,4 @@
-"""What connections hold: how much of it there may be, and which one makes way."""
+"""Memory budget of connections: its limit, and the connection that makes way when it is exceeded."""
 
 from __future__ import annotations
 

@@ -332,7 +332,7 @@ def test_records_that_lie_under_a_right_checksum_raise_one_error(codec: KafkaCod
 
 
 def is_read(batch: bytes) -> bool:
-    """Whether a batch is read; otherwise it must have been refused."""
+    """True if a batch can be read; false if it is refused. Any other error fails the test."""
     header = verify_kafka_batch(batch)
     try:
         read_kafka_columns(batch, header).validate(full=True)

@@ -1,4 +1,4 @@
-"""What a client of Kafka's may not know of costs it nothing either: as many questions, of as many names."""
+"""Topics hidden from a Kafka client add no cost: the node is asked for as many names as without them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MINE = ["a-mine", "x-mine"]
 
 
 class HidingNode:
-    """A node with topics that a client may know of, and others."""
+    """A node with topics that a client may see, and hidden ones."""
 
     def __init__(self, hidden: int) -> None:
         names = [*MINE, *(f"hidden-{number}" for number in range(hidden))]
@@ -30,10 +30,10 @@ class HidingNode:
 
 
 def names_asked_for(hidden: int) -> list[list[str]]:
-    """What the node is asked for, question by question, when a client wants to know of all topics.
+    """Returns the names in each metadata request to the node when a client requests all topics.
 
     Arguments:
-        hidden: how many there are of which it may not know.
+        hidden: number of topics that the client may not see.
     """
     view = ImageView(HidingNode(hidden), 1).seen_by(cast(Any, SimpleNamespace(principal="User:alice")))
     steps = describe_topic_partitions(KafkaCall(DescribeTopicPartitionsRequest([], 2_000, None), 0, view))

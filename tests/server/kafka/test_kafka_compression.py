@@ -1,4 +1,4 @@
-"""How records are compressed for Kafka's clients, as all of those can read it."""
+"""Compression of records for Kafka clients, in formats that all of them can read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection that speaks Kafka's protocol: requests come out whole, answers in order, and nobody makes it grow."""
+"""A connection that speaks Kafka's protocol: whole requests, answers in order, and bounded memory."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_a_frame_of_the_largest_size_is_taken() -> None:
     one = connection()
     content = frame(MetadataRequest(topics=None), 9)[4:].removesuffix(b"\0")
     rest = LIMITS.request_bytes - len(content)
-    # One tagged field that nobody knows, as large as it can be.
+    # One unknown tagged field, as large as it can be.
     tags = b"\x01\x07" + bytes(((rest - 4) & 0x7F | 0x80, (rest - 4) >> 7)) + bytes(rest - 4)
     one.receive(sized(content + tags))
     assert len(content + tags) == LIMITS.request_bytes

@@ -431,7 +431,7 @@ def test_consumers_get_an_unreadable_batch_as_written(kind: str) -> None:
 
 
 def test_records_before_an_unreadable_entry_are_served() -> None:
-    """What is translated ends before it; the client gets the error when it asks for what follows."""
+    """Records before an unreadable entry are served; the client gets the error when it fetches from that entry on."""
     sound = [stored_batch(0, 3), stored_batch(3, 2)]
     bad = unreadable_entry("not Arrow", 5)
     served = served_batches([*sound, bad, stored_batch(8, 1)], 1 << 20, reads_zstd=True)

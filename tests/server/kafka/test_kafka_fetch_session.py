@@ -53,7 +53,7 @@ class Asking:
 
     @property
     def partitions(self) -> Mapping[tuple[str | bytes, int], object]:
-        """What the session has; empty without one."""
+        """The partitions of the session; empty without a session."""
         session = self.fetches.find(self.session)
         return {} if session is None else session.partitions
 

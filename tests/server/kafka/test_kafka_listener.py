@@ -126,7 +126,7 @@ class Socket:
         return int(number)
 
     async def is_closed(self) -> bool:
-        """Whether the other side ends it."""
+        """True if the node closes the connection; false if it sends data."""
         async with asyncio.timeout(DEADLINE_S):
             try:
                 return await self.reader.read(1) == b""
@@ -245,7 +245,7 @@ class Counting:
 
 
 async def test_whoever_asks_a_thousand_times_at_once_is_answered_in_turn_with_all_others(door: Door) -> None:
-    """What comes with one read of a socket could be answered without a pause for a third of a second."""
+    """A thousand requests in one read are answered in parts: all at once would block others for a third of a second."""
     client = await door.connect()
     await door.until(lambda: door.listener.connections == 1, "it is taken")
     (served,) = door.listener._open
@@ -344,7 +344,7 @@ async def test_answers_that_wait_for_one_before_them_fill_no_memory(monkeypatch:
 
 
 async def test_batches_that_wait_to_be_looked_at_fill_no_memory(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What all consumers fetch at once waits for one thread that translates it."""
+    """The bytes that wait for the translating thread are limited; a larger batch is accepted if no other one waits."""
     monkeypatch.setattr(listener_module, "MOST_WORK_BYTES", 100)
     may_end, outcomes = threading.Event(), list[Exception | None]()
 

@@ -70,7 +70,7 @@ def written(message: KafkaMessage, version: int) -> bytes:
 
 
 def assert_holds(message: Any, content: dict[str, Any]) -> None:
-    """Whether a message has this content, and defaults in all other fields."""
+    """Asserts that a message has this content, and defaults in all other fields."""
     for field in fields(message):
         found = getattr(message, field.name)
         name = field.name if field.name in content else kafka_oracle.THEIR_NAMES.get(field.name, field.name)

@@ -147,7 +147,7 @@ def response_of(question: ProtoMessage) -> Descriptor:
 
 
 def served(message: Any, version: int, replies: dict[str, ProtoMessage]) -> Served:
-    """What comes of a request where the node replies this, by the name of the question; else what is filled."""
+    """Returns the result of a request; the node replies by the name of the question, otherwise with filled fields."""
 
     def reply(question: ProtoMessage) -> ProtoMessage:
         return replies.get(question.DESCRIPTOR.name) or filled(response_of(question))

@@ -179,7 +179,7 @@ def changed(message: Any) -> Iterator[tuple[str, Any]]:
 
 
 def replied(question: Any) -> Any:
-    """What the node says where an answer depends on more than the question."""
+    """Returns the reply of the node to questions whose answers depend on more than the question; None for others."""
     if isinstance(question, admin_pb2.DescribeConfigsRequest):
         entry = admin_pb2.ConfigEntry(name="retention.ms", value="1", default_value="2", documentation="doc")
         return admin_pb2.DescribeConfigsResponse(
@@ -215,7 +215,7 @@ def replied(question: Any) -> Any:
 
 
 def served(message: KafkaMessage, version: int) -> tuple[bytes, Served] | None:
-    """A message as a connection reads it, and what comes of it; None where the version cannot carry it."""
+    """Returns a message as a connection reads it, and its result; None if the version cannot carry it."""
     try:
         data = b"".join(encode(message, version))
     except UnencodableMessageError:

@@ -1,4 +1,4 @@
-"""Clients of Kafka's protocol sign in: what is taken before, what is answered, and what ends their connection."""
+"""Authentication of Kafka clients: requests accepted before it, its responses, and errors that close the connection."""
 
 from __future__ import annotations
 

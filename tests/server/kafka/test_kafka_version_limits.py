@@ -110,7 +110,7 @@ def commit_of() -> KafkaMessage:
 
 
 def committed_of(topics: list[Any] | None = None) -> KafkaMessage:
-    """Of two groups: one as it was named before version 8."""
+    """Returns an OffsetFetch request for two groups, one of them in the fields used before version 8."""
     old = [committed_requests.OffsetFetchRequestTopic("t", [0])] if topics is None else topics
     new = committed_requests.OffsetFetchRequestTopics("t", U, [0])
     group = committed_requests.OffsetFetchRequestGroup("many", topics=[new])

@@ -1,5 +1,5 @@
-"""What nodes refuse, in words that clients know where they hear it: for an error that no broker tells them there,
-consumers of Java's and aiokafka end."""
+"""Errors of nodes, mapped to those that Kafka clients expect for the request: Java and aiokafka consumers stop at an
+error that no broker returns for it."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def answered(
     fetches: ConnectionFetches | None = None,
     does_work: bool = True,
 ) -> Any:
-    """What a request comes to whose questions have these replies.
+    """Returns the response to a request whose questions get these replies.
 
     Arguments:
-        does_work: what takes long is done; else so much of that waits that it is not.
+        does_work: long work is carried out; otherwise it is refused because too much is waiting.
     """
     steps = serve(KafkaCall(message, version, Cluster(), fetches=fetches))
     left = list(replies)
@@ -90,7 +90,7 @@ def answered(
 
 
 def fetched(*codes: ErrorCode.ValueType, begins_session: bool = False) -> list[PartitionData]:
-    """What a consumer is told of partitions that the node refuses so."""
+    """Returns the partitions of a fetch response when the node refuses each of them with one of these codes."""
     partitions = [FetchPartition(number, -1, 7, partition_max_bytes=1) for number in range(len(codes))]
     request = FetchRequest(
         max_wait_ms=500,

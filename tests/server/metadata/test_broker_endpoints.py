@@ -1,4 +1,4 @@
-"""Where a node is told to be: at a listener of the kind that was asked."""
+"""Broker endpoints: the address of a node for each kind of listener."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def claim(producers: NamedProducers, name: str, epoch: int = -1, wall_ms: int = 
 
 
 def restored(producers: NamedProducers) -> NamedProducers:
-    """As they come back from a snapshot."""
+    """Returns the producers as restored from their snapshot."""
     return NamedProducers.from_snapshot(
         metadata_log_pb2.MetadataSnapshot(
             named_producers=producers.records(),
@@ -59,7 +59,8 @@ def test_a_given_epoch_is_taken_when_it_is_newer_and_repeated_when_it_is_equal()
 
 
 def test_a_claim_that_arrives_once_more_does_not_fence_who_made_it() -> None:
-    """Its answer was lost, or it was asked of two nodes; meanwhile somebody else may have claimed the name too."""
+    """A repeated claim advances no epoch: its answer was lost or it was sent to two nodes, and another client may have
+    claimed the name in the meantime."""
     producers = NamedProducers()
     assert claim(producers, "a") == (FIRST_NAMED_PRODUCER_ID, 0)
     ghost = peer_pb2.ClaimProducer(name="a", epoch=-1, known_epoch=0)

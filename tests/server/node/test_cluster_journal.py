@@ -1,4 +1,4 @@
-"""What happens in a cluster is told in the log once, by whoever it concerns, and counted."""
+"""Cluster events: each is logged once, by the node that it concerns, and counted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quorumlog.v1 import metadata_log_pb2 as log
 
 
 class Told:
-    """A journal over an image, and the lines that it has written."""
+    """A journal of cluster events over an image, and the lines that it has written."""
 
     def __init__(self, *, is_controller: bool = True) -> None:
         self.image = ImageLog()
@@ -29,7 +29,7 @@ class Told:
         self.lines.append({"level": level, "event": event, **fields})
 
     def __call__(self, result: ApplyResult) -> list[dict[str, Any]]:
-        """What is said of a command that was applied."""
+        """Returns the lines that are logged for a command that was applied."""
         before = len(self.lines)
         self.journal.applied(self.image.image, result, is_controller=self._is_controller)
         return self.lines[before:]
@@ -111,7 +111,7 @@ def test_who_does_not_lead_a_partition_and_is_no_controller_says_nothing() -> No
     told(told.image.create("clicks", (1, 2, 3)))
     told(told.image.fence(3))
     told.follow(GROUP, leads=True)
-    # Another one leads by now, or this node has no replica any more.
+    # Another node leads by now, or this node no longer has a replica.
     told.follow(GROUP, leads=False)
     told.lines.clear()
     told(told.image.unfence(3))

@@ -61,7 +61,8 @@ def test_a_node_that_is_no_controller_and_returns_empty_waits_too() -> None:
 
 
 def test_a_node_whose_former_disk_is_struck_off_joins_and_has_no_say_before_it_has_caught_up() -> None:
-    """What its former disk had acknowledged comes before the index at which it was let in."""
+    """A node on a new disk has no vote before the index at which it was admitted: its former disk may have acknowledged
+    any entry up to there."""
     others = tuple(voter for voter in formed().voters if voter[0] != 3)
     wiped = Formation(3, "another directory", "c:1", CONTROLLERS)
     wiped.on_identified(identity(1, formed().cluster_id), ClusterStanding(formed().voters, "dir3", 12))
@@ -124,7 +125,8 @@ def test_a_cluster_formed_anew_by_other_disks_has_another_id() -> None:
 
 
 def test_whoever_is_at_the_address_of_a_controller_tells_of_its_cluster() -> None:
-    """Who votes may have changed since the addresses were written down, and another node be there now."""
+    """The node at a controller's address is believed whatever its id: the voters may have changed since the addresses
+    were configured, and another node may be there now."""
     membership = formed()
     broker = Formation(4, "dir4", "d:1", CONTROLLERS)
     assert broker.on_identified(identity(9, membership.cluster_id), ClusterStanding(membership.voters)) == membership

@@ -156,7 +156,7 @@ class AfterEvents:
 def test_services_are_told_of_the_time_when_the_first_of_them_has_something_due() -> None:
     early, late, following = Timed(7), Timed(20), AfterEvents()
     services = NodeServices([late, following, early])
-    services.on_time(1, 0)  # Nobody has been asked yet.
+    services.on_time(1, 0)  # No service has been asked for its deadline yet.
     assert services.next_deadline == 7
     for now in (6, 7):
         services.on_time(now, 0)

@@ -1,4 +1,4 @@
-"""What a node counts of its topics, where the simple case says too little."""
+"""Topic counters of a node, as its replicas leave and topics are deleted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COUNTERS = ("topic_appended_bytes", "topic_appended_records", "topic_read_bytes"
 
 
 def replica(topic: str, appended_bytes: int, appended_records: int, read_bytes: int) -> Any:
-    """A replica that has counted something, and does not lead any longer."""
+    """Returns a replica that has counted something, and no longer leads."""
     return SimpleNamespace(
         identity=SimpleNamespace(topic=topic),
         group=0,

@@ -1,4 +1,4 @@
-"""What a produce call waits for."""
+"""Acknowledgement of produce calls: the copies and commits that they wait for."""
 
 from __future__ import annotations
 

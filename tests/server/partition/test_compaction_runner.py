@@ -1,4 +1,4 @@
-"""When a pass over a partition's log may begin."""
+"""Start of compaction passes over a partition's log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a payload says of its size is known before it is decompressed."""
+"""Decoded sizes of payloads, which are known before they are decompressed, and their limits."""
 
 from __future__ import annotations
 

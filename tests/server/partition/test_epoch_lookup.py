@@ -1,4 +1,4 @@
-"""Where leader epochs end: in the offset index, in what no disk has yet, and where the log does not know any more."""
+"""End offsets of leader epochs: in the offset index, in entries not yet on disk, and before the start of the log."""
 
 from __future__ import annotations
 

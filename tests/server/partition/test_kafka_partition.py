@@ -74,7 +74,7 @@ def test_the_checksum_of_a_kafka_batch_is_enough_and_its_entry_gets_one_when_it_
     rig.settle()
     (stored,) = rig.partition.read(0, 1 << 20)
     verify_batch(stored)
-    # What the batch's own checksum does not cover, is looked at by itself.
+    # Bytes that the batch's own checksum does not cover are validated separately.
     for at in (1, 2, 16, 24, 40, 96 + 8, 96 + 16, len(entry) - 1):
         altered = bytearray(entry)
         altered[at] ^= 0x21

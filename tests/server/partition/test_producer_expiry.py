@@ -1,4 +1,4 @@
-"""When producers are forgotten that have been silent: by notes of one leadership only."""
+"""Expiry of silent producers, by the notes of a single leadership."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ def test_so_many_others_without_a_name_must_write_before_one_is_forgotten(named:
         table.apply(header(0, producer=NAMED + index), index + 1)
     for producer in range(1, 6):
         table.apply(header(0, producer=producer), named + producer)
-    # Producers with a name take the place of nobody: the retry of a first batch is still known for one.
+    # Named producers displace no others: the retry of a first batch is still recognised as a duplicate.
     assert isinstance(table.check(header(0, producer=1)), DuplicateBatch)
     table.apply(header(0, producer=6), named + 6)
     assert refusal(table, 2, producer=1) == ErrorCode.UNKNOWN_PRODUCER_ID
@@ -426,7 +426,7 @@ def test_a_log_in_which_a_replayable_epoch_has_come_round_is_read_as_it_is() -> 
     loaded = ProducerTable(10)
     loaded.load(leader.rows())
     assert loaded.rows() == leader.rows()
-    # Nobody is told that it was taken: what this epoch has sent cannot be told apart any more.
+    # It is refused, not acknowledged as a duplicate: the batches of this epoch can no longer be told apart.
     assert isinstance(loaded.check(header(0, 1, NAMED, replayable=True), 7), Refused)
     loaded.apply(header(0, 4, NAMED, epoch=1, replayable=True), 3, 8)
     assert loaded.check(header(4, 4, NAMED, epoch=1, replayable=True), 9) is None

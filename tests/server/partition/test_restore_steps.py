@@ -67,7 +67,7 @@ def step(rig: Rig, body: Step, restore_id: bytes = RESTORE, *, settle: bool = Tr
 
 
 def backed_up(*batches: bytes) -> tuple[list[bytes], list[ProducerRecord]]:
-    """What a backup holds of a partition to which these batches were written."""
+    """Returns the entries and producer records that a backup of a partition with these batches holds."""
     source = Rig()
     source.lead()
     for each in batches:
@@ -173,7 +173,7 @@ def test_a_beginning_that_is_applied_leaves_the_offsets_of_what_is_behind_it(rig
 
 
 def test_offsets_that_a_restore_leaves_out_are_read_as_nothing(rig: Rig) -> None:
-    """Found by hostile requests: a beginning behind the log's start, and nobody appends anything."""
+    """Offsets that a restore leaves out are read as empty, even if nothing is appended (found by hostile requests)."""
     assert step(rig, BeginPartitionRestore(log_start_offset=0, next_offset=1_000)) is None
     assert rig.partition.high_watermark == 1_000
     assert rig.partition.read(1, 1 << 20) == []

@@ -1,4 +1,4 @@
-"""Which batches retention by time removes, by the offset index and by when they were appended."""
+"""Retention by time: the batches that it removes, by the offset index and their append times."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Log:
 
 
 def log_start(*times: tuple[int, int]) -> int:
-    """Where a log of batches with these largest timestamps and append times starts."""
+    """Returns the log start that retention chooses for batches with these largest timestamps and append times."""
     log: Any = Log(times)
     return LogRetention(SimpleNamespace(), log, {})._log_start(NOW_MS, log)  # type: ignore[arg-type]
 
@@ -90,7 +90,7 @@ def test_batches_are_removed_after_their_time(times: list[tuple[int, int]], star
 
 
 def test_an_uncommitted_end_removes_nothing_young() -> None:
-    """What is filled in is kept, also while its last batch waits for its followers."""
+    """Recently appended batches with old timestamps are kept, also while the last batch waits for its followers."""
     log: Any = Log([(OLD, YOUNG), (OLD, YOUNG), (OLD, YOUNG)])
     log.high_watermark = 2
     log.read = lambda offset, most: log.entries[offset : offset + 1] if offset < log.high_watermark else []

@@ -88,7 +88,7 @@ class Log:
         return found
 
     def search(self, timestamp_ms: int) -> int | None:
-        """As a client does it: goes on where an answer ends, and looks into the batch."""
+        """Returns the offset that a client finds: it continues where an answer ends, and looks into the batch."""
         first = 0
         while True:
             found = find_time(cast(Partition, self), cast(StorageReader, self), timestamp_ms, first)

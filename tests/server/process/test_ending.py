@@ -1,4 +1,4 @@
-"""How a node's process ends, and what it says of its health on the way."""
+"""End of a node's process, and the health that it reports until then."""
 
 from __future__ import annotations
 

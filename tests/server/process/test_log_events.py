@@ -1,4 +1,4 @@
-"""What stands in the log: docs/operate/metrics.md has every event with its level, and lines read as it says."""
+"""Log events: docs/operate/metrics.md lists every event with its level, and lines have the format that it describes."""
 
 from __future__ import annotations
 

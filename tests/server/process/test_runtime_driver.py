@@ -81,7 +81,7 @@ class ImmediateWriter:
 
 
 def at(node_id: int) -> str:
-    """Where the controller of this id is configured to be."""
+    """Returns the address at which the controller of this id is configured."""
     return f"127.0.0.1:{node_id}"
 
 
@@ -300,7 +300,7 @@ async def test_one_address_counts_once_whatever_answers_there() -> None:
     running = Running(ScriptedNode(cluster="ours"))
     for cluster in ("theirs", "another", "theirs"):
         running.driver.heard_cluster(at(2), cluster)
-    # Its own address may be taken by somebody else as well: it says nothing of the other controllers.
+    # Its own address may be taken by another node: that proves nothing about the other controllers.
     running.driver.heard_cluster(at(1), "theirs")
     running.driver.emit(StopRequested())
     await running.until(lambda: [StopRequested()] in running.node.steps)

@@ -1,4 +1,4 @@
-"""What a node counts is served to Prometheus, and what it logs is one line each."""
+"""Metrics of a node, served to Prometheus, and its log, one line per event."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Page:
         self.families = [family for address in addresses for family in scrape(address)]
 
     def values(self, name: str, **labels: str) -> list[float]:
-        """Of every sample of that name that has these labels."""
+        """Returns the values of every sample of that name that has these labels."""
         return [
             sample.value
             for family in self.families
@@ -153,7 +153,7 @@ def test_every_metric_is_in_the_catalogue_with_a_sentence_for_help(served: tuple
 def test_alerts_and_the_dashboard_ask_for_series_that_nodes_have(served: tuple[LocalCluster, list[str]]) -> None:
     families = [family for address in served[1] for family in scrape(address)]
     had = {sample.name for family in families for sample in family.samples}
-    # Nobody was throttled yet, and nobody refused: such a series begins with the first.
+    # No client was throttled or refused yet: such a series starts with the first event.
     had |= {f"{family.name}_total" for family in families if family.type == "counter"}
     for page in ("packaging/prometheus/alerts.yml", "packaging/grafana/quorumlog.json"):
         asked = set(re.findall(r"\bquorumlog_\w+", (ROOT / page).read_text()))
@@ -203,7 +203,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def answer_of(url: str) -> tuple[int, str] | None:
-    """None while nobody listens."""
+    """Returns the status and text of a page; None while no server listens."""
     try:
         return status_of(url)
     except urllib.error.URLError:

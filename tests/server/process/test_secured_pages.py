@@ -1,4 +1,4 @@
-"""Pages over HTTPS: nobody sees them without a certificate, nobody sees the metrics without permission."""
+"""Pages over HTTPS: every page requires a client certificate, and the metrics require permission."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ async def test_a_handshake_that_fails_at_the_pages_is_told_of_with_its_address_a
 
 
 async def test_a_request_that_trickles_in_ends_with_its_time(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A byte now and then is no silence, and would hold a connection for ever."""
+    """A request that trickles in ends at its time limit: otherwise it would hold a connection indefinitely."""
     monkeypatch.setattr(page_server, "REQUEST_S", 1.0)
 
     def trickle() -> float:

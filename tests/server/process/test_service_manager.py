@@ -1,4 +1,4 @@
-"""What systemd hears of a node: that it serves once it does, what it waits for until then, that it stops."""
+"""Notifications of a node to systemd: the reason why it waits, that it serves, and that it stops."""
 
 from __future__ import annotations
 

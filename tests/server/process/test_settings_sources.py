@@ -1,4 +1,4 @@
-"""Where settings come from, which wins, and what is said when one is wrong."""
+"""Sources of settings, their precedence, and the errors for invalid ones."""
 
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -147,7 +147,7 @@ def test_each_setting_reaches_its_place_in_its_unit_and_no_other(
 
 
 def test_defaults_of_settings_are_those_of_the_node() -> None:
-    """What tests and benchmarks make without settings is what users get."""
+    """Options made without settings, as in tests and benchmarks, equal those that users get."""
     given, made = load(FLAGS).node_options(), NodeOptions(1, "127.0.0.1:19092", {1: "127.0.0.1:19092"})
     # These two depend on others, or are what small tests need.
     made = replace(made, raft=given.raft, groups=replace(made.groups, limits=given.groups.limits))

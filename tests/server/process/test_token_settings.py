@@ -73,7 +73,7 @@ def test_what_does_not_go_together_is_refused(more: dict[str, object], words: st
 
 
 def keys_of(settings: Settings) -> object:
-    """What a node that starts with these settings reads."""
+    """Returns the token keys that a node with these settings reads."""
     nobody: Any = SimpleNamespace(emit=None)
     return listeners._token_keys(settings, nobody, nobody)
 

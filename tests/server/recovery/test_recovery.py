@@ -386,7 +386,7 @@ def damage(place: Path, entry: Entry) -> None:
 
 
 def test_of_two_copies_that_are_as_far_the_one_without_damage_goes_on(tmp_path: Path) -> None:
-    """The others are dropped: what is damaged in the one that goes on can be mended from nobody."""
+    """The undamaged one of two equally long copies is kept: after recovery no other copy is left for repairs."""
     long = [1] * 100
     one = directory(tmp_path, 1, log(PARTLY, long, voters=(2, 1, 4)))
     other = directory(tmp_path, 4, log(PARTLY, long, voters=(2, 1, 4)))
@@ -427,7 +427,7 @@ def test_an_unreadable_tail_proves_nothing(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_head_proves_enough(tmp_path: Path) -> None:
-    """What is committed cannot change the members any more: they are known from what was applied."""
+    """A damaged committed entry is not taken for a change of members: the members are known from the applied state."""
     write = log(PARTLY, [1] * 100, voters=(2, 1, 4))
     write.hard_state = HardState(1, NO_NODE, 50)
     one = directory(tmp_path, 1, write)
@@ -493,7 +493,7 @@ def test_a_partition_that_is_lost_in_each_of_two_recoveries_gives_no_offset_a_se
 def test_damaged_pages_are_looked_for_before_the_engine_opens_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the last process has come upon is not forgotten by a survey."""
+    """Damage that was found stays recorded across surveys, and keeps the engine from opening the pages."""
     one = directory(tmp_path, 1, log(PARTLY, [1] * 2_000, voters=(2, 1, 4)))
     plan = plan_for(one)
     with PageFile(one / "data.mdb") as pages, pages.cursor(rows.ENTRIES) as cursor:

@@ -1,4 +1,4 @@
-"""Producer ids that a broker waits for: each waiter has its own deadline, whoever asked before it."""
+"""Producer ids that a broker waits for: each waiter has its own deadline, regardless of earlier ones."""
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.config.options import NodeOptions

@@ -1,4 +1,4 @@
-"""What a node remembers of replicas that were moved away from it."""
+"""Tombstones of replicas that were moved away from a node."""
 
 from __future__ import annotations
 

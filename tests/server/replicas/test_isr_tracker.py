@@ -30,7 +30,7 @@ def test_a_follower_joins_only_once_it_is_caught_up() -> None:
 def test_who_was_caught_up_before_it_left_must_catch_up_again() -> None:
     tracker = IsrTracker(0, (1, 2, 3))
     tracker.check(1 * SECOND, 100, {2: 100, 3: 100}, (1, 2, 3), LAG)
-    # Fenced and taken out meanwhile; back soon after, but behind.
+    # In the meantime it was fenced and removed from the ISR; it has returned, but is behind.
     assert tracker.check(2 * SECOND, 200, {2: 200, 3: 90}, (1, 2), LAG) == {2}
 
 

@@ -1,4 +1,4 @@
-"""When a node gives leaderships back: able for a while, a few at a time, less and less often if it does not last."""
+"""Return of leaderships to nodes able to lead for a while: a few at a time, and less often if it does not last."""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ GROUP = 1_000
 
 
 def sizes_of(batches: list[int], first_kept: int = 0) -> int:
-    """What is told of a log of batches of these sizes, ten records each.
+    """Returns the reported size of a log of batches of these sizes, ten records each.
 
     Arguments:
-        first_kept: how many of the first retention has taken.
+        first_kept: number of leading batches that retention has removed.
     """
     rows: list[BatchRow] = []
     for number, size in enumerate(batches):

@@ -35,7 +35,7 @@ def replicas_of(node_id: int, record: PartitionRecord) -> Replicas:
 @pytest.mark.parametrize("witness", [NO_NODE, 3])
 @pytest.mark.parametrize("node_id", [1, 3])
 def test_a_replica_that_is_set_aside_stays_where_it_belongs_whichever_kind_it_was(node_id: int, witness: int) -> None:
-    """Its rows are damaged: nobody can tell a witness from a replica any more."""
+    """A replica set aside stays on any node of its partition: with damaged rows, a witness looks like a replica."""
     nodes = (1, 2, 3) if witness == NO_NODE else (1, 2)
     record = PartitionRecord(TOPIC, 0, GROUP, nodes, (1,), 1, 3, witness=witness)
     assert replicas_of(node_id, record).moved_away(GROUP) is None
@@ -108,8 +108,8 @@ def test_a_replica_beside_one_other_and_a_witness_is_kept_until_its_partition_is
     ],
 )
 def test_a_damaged_replica_is_kept_until_the_leader_itself_has_spoken_just_now(record: PartitionRecord) -> None:
-    """The metadata name the leader that was. Its replica may be damaged, too: then nobody leads, and what is here may
-    be all that there is."""
+    """A damaged replica is kept until the current leader has spoken recently: the replica of the leader in the metadata
+    may be damaged too, and this copy may be the only one."""
     watched = Watched(record, up=(1, 2, 3))
     watched.damaged.on_time(0, 0)
     watched.damaged.hear(SECOND, GROUP, Heartbeat(1, 2, 2, 5, 1))
@@ -144,7 +144,7 @@ def test_a_damaged_replica_that_leaves_is_given_back_only_after_its_pages_were_l
     watched.look()
     assert watched.destroyed() == [GROUP]
     assert not watched.replicas.holds(GROUP)
-    # It may come back, and must give no vote twice.
+    # It may return, and must not vote twice in a term.
     record.target = (1, 2, 3)
     assert watched.former.begin(record).hard_state.term == (5 if deleted else 4)
 

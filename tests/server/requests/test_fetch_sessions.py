@@ -90,7 +90,7 @@ class Rig:
     handed_out_bytes = 0
 
     def most_bytes(self, principal: str, wanted: int) -> int:
-        """Nobody is limited."""
+        """Returns the requested size: no client is limited."""
         return wanted
 
     def handed_out(self, principal: str, size_bytes: int) -> None:
@@ -103,7 +103,7 @@ class Rig:
         return None
 
     def refusal(self, client: RequestContext, operation: int, topic_id: bytes) -> None:
-        """Everybody may read everything."""
+        """Returns None: every client may read everything."""
 
     def problem(self, topic_id: bytes, number: int) -> errors_pb2.Error:
         return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "gone")

@@ -1,4 +1,4 @@
-"""How old an image of the metadata may be: nothing is known before the controller has confirmed something."""
+"""Upper bound on the age of a metadata image: unknown until the controller has confirmed an index."""
 
 from __future__ import annotations
 

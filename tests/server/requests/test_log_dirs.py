@@ -1,4 +1,4 @@
-"""What a node tells of its disk, page by page: in order, and each page at a price of its own."""
+"""Pages of a log directory description: in order, and each page at a cost of its own."""
 
 from __future__ import annotations
 

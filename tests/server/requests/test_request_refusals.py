@@ -1,4 +1,4 @@
-"""What a node says of requests that it does not take: what is so, in the same words wherever it is found out."""
+"""Refused requests: each reason has the same wording wherever it is detected."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class Led:
         return error(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead t-0; ask its leader")
 
     def touch(self, group: int) -> None:
-        """Nobody steps it."""
+        """Does nothing: the group is not stepped."""
 
 
 def absent_partitions() -> PartitionErrors:
-    """Where everybody may do everything, and no topic is known."""
+    """Returns partition errors of a node that permits everything and has no topics."""
     image = MetadataImage()
     return PartitionErrors(holder(image), refusals_by(image))
 

@@ -34,7 +34,7 @@ class Ended(Exception):
 
 
 class Call:
-    """What gRPC hands over with a call."""
+    """The context that gRPC passes with a call."""
 
     def __init__(self, *messages: bytes, remaining_s: float | None = None) -> None:
         self._messages = list(messages)

@@ -1,4 +1,4 @@
-"""What strangers hold of a server: half handshakes, idle connections, floods, large messages. Each ends by itself."""
+"""Limits for unknown clients: half handshakes, idle connections, floods and large messages all end automatically."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ async def test_no_more_connections_are_served_than_the_limit_says(node: Node) ->
 
 
 async def greeting(reader: asyncio.StreamReader) -> bool:
-    """Whether a server says anything on a connection before it closes it."""
+    """True if the server sends anything on a connection before it closes it."""
     async with asyncio.timeout(LIMIT_S):
         with contextlib.suppress(ConnectionError):
             return bool(await reader.read(1))
@@ -224,7 +224,7 @@ async def test_a_client_that_does_not_read_is_let_go(node: Node, monkeypatch: py
             await call.write(pb.FetchRequest(correlation_id=number, partitions=[partition]))
         await until(lambda: node.asked == 10)
         await until(lambda: node.service.open_streams == 0)
-        # Whoever begins to read now gets what was under way, and then the reason.
+        # A client that starts to read now gets the answers under way, and then the reason.
         with pytest.raises(grpc.aio.AioRpcError) as ended:
             await asyncio.wait_for(read_on(call), LIMIT_S)
     assert (

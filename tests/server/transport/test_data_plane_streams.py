@@ -193,7 +193,7 @@ async def test_a_client_that_does_not_read_its_answers_is_not_read_from(stage: S
     # Some answers fit into the transport's own buffers; what cannot leave counts against the bound.
     await until(lambda: answer_all() >= MAX_FETCHES_PER_STREAM)
     for _ in range(20):
-        # Whole calls of others are served meanwhile, and this stream is read no further.
+        # Calls of other clients are served, while this stream is read no further.
         with pytest.raises(grpc.aio.AioRpcError):
             await stage.stub.Metadata(data_plane_pb2.MetadataRequest(topics=["x"] * 10_001), timeout=LIMIT_S)
         assert answer_all() < 2 * MAX_FETCHES_PER_STREAM

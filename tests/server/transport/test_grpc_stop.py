@@ -58,7 +58,7 @@ def test_calls_are_over_when_a_server_has_stopped(
 ) -> None:
     # A node gives up waiting after a second; a machine may take that long to run anything at all.
     monkeypatch.setattr(grpc_server, "LAST_CALLS_S", DEADLINE_S)
-    gc.collect()  # What earlier tests have forgotten is told of when it is found, which need not be here.
+    gc.collect()  # Garbage of earlier tests is reported when it is collected: not below.
     caplog.clear()
     with caplog.at_level(logging.WARNING), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert runner.run(stop_under_a_call(streams)) == streams

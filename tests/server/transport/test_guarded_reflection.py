@@ -21,7 +21,7 @@ class Refused(Exception):
 
 
 class Call:
-    """What gRPC hands over with a call."""
+    """The context that gRPC passes with a call."""
 
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
         return ()

@@ -1,4 +1,4 @@
-"""Whoever does not finish a handshake as the listener wants it gets nothing in, and is closed."""
+"""Handshakes: a client that does not finish one as the listener requires is not served, and is closed."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
 def context_of(
     pair: Issued | None, alpn: list[str] | None = None, version: ssl.TLSVersion | None = None
 ) -> ssl.SSLContext:
-    """A client that believes everybody, and offers what it is given."""
+    """Returns a client context that verifies no server, and offers this certificate, these protocols and version."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     if pair is not None:
@@ -129,7 +129,7 @@ STRANGERS: dict[str, Callable[[Path, Issued], ssl.SSLContext | None]] = {
 
 
 async def ask(node: Node, context: ssl.SSLContext | None, quiet_s: float = 0.5) -> bool:
-    """Whether a call is answered before nothing has been said for so long."""
+    """True if a call is answered before the connection has been silent for ``quiet_s`` seconds."""
     with contextlib.suppress(OSError, ssl.SSLError):
         connection = await RawHttp2.connect("127.0.0.1", node.port, context)
         stream = connection.begin(METADATA, 0, 0)

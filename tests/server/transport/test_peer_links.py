@@ -170,7 +170,7 @@ async def test_a_peer_that_dies_is_news_at_once_told_once_and_taken_up_again(end
 
 
 async def test_a_node_at_the_address_of_a_lost_one_keeps_its_links(ends: tuple[End, End]) -> None:
-    """Where a lost node's machine goes on under a new node id, the lost one stays registered at that address."""
+    """A node at the address of a lost one keeps its links: the lost one stays registered at that address."""
     first, second = ends
     first.links.connect({2: second.address, 3: second.address})
     second.links.connect({1: first.address})
@@ -184,7 +184,8 @@ async def test_a_node_at_the_address_of_a_lost_one_keeps_its_links(ends: tuple[E
 
 
 async def test_who_never_was_a_peer_is_not_told_of_as_a_broken_link(ends: tuple[End, End]) -> None:
-    """A node that came back without its data tries on and on, and has said why it is refused."""
+    """A link that never was established is not logged as broken: a node without its data is refused repeatedly, and the
+    refusal is logged already."""
     first, second = ends
     first.refusal = "node 2 is known with another data directory"
     first.links.connect({2: second.address})
@@ -242,7 +243,7 @@ async def test_a_refused_peer_hears_why_and_is_logged_once(ends: tuple[End, End]
 
 @pytest.mark.parametrize("refused", [False, True])
 async def test_what_a_stranger_claims_to_be_tells_of_no_cluster(ends: tuple[End, End], refused: bool) -> None:
-    """Whoever comes may call itself a controller of any cluster: only who is at an address of ours is believed."""
+    """A claim of an incoming peer is no evidence of a cluster: only the node at a configured address is believed."""
     first, _ = ends
     first.refusal = "you belong to another cluster" if refused else None
     channel = grpc.aio.insecure_channel(first.address)
@@ -375,7 +376,7 @@ async def test_an_older_attempt_does_not_replace_a_newer_one(ends: tuple[End, En
 async def test_a_peer_that_restarts_behind_a_half_open_link_is_let_in(ends: tuple[End, End]) -> None:
     first, second = ends
     channel = grpc.aio.insecure_channel(second.address)
-    # The streams of the life before are never closed: its machine has lost its power. Attempts are counted anew.
+    # The streams of the former process are never closed: its machine lost power. Attempts are counted from 1 again.
     for boot_id, generation in ((1, "7"), (2, "1")):
         call = channel.stream_stream("/quorumlog.v1.Peer/Control", bytes, bytes)(
             None, metadata=((GENERATION_KEY, generation),)

@@ -1,4 +1,4 @@
-"""Who a connection is of, by the certificate that it showed."""
+"""Principals of connections, by the certificates that they present."""
 
 from __future__ import annotations
 

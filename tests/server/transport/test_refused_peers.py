@@ -1,4 +1,4 @@
-"""What is told of refused nodes: each reason once, again in the audit log while it goes on, and never without end."""
+"""Log of refused nodes: each reason once, repeatedly in the audit log while it persists, and always bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time of requests goes, stage by stage, on a clock that stands still until it is moved."""
+"""Times of requests, stage by stage, on a clock that advances only when a test moves it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The listener for passwords: who has no session has nothing read, and what is open to everybody is read in turn."""
+"""The listener for passwords: calls without a session are not read, and calls open to every client are read in turn."""
 
 from __future__ import annotations
 

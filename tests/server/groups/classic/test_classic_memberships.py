@@ -1,4 +1,4 @@
-"""How members of classic groups stay, leave, fall silent and come back; and what another coordinator goes on with."""
+"""Members of classic groups: sessions, leaving, static members, commits, and failover to another coordinator."""
 
 from __future__ import annotations
 
@@ -198,10 +198,10 @@ def test_a_static_member_with_other_wishes_begins_a_round(rig: ClassicRig) -> No
 
 
 def consumer(*topics: str, owns: int = 0, generation: int = -1) -> bytes:
-    """What a consumer says of itself (ConsumerProtocolSubscription, version 2).
+    """Returns the subscription of a consumer (ConsumerProtocolSubscription, version 2).
 
     Arguments:
-        owns: so many partitions of its first topic.
+        owns: number of partitions of its first topic that it owns.
     """
     names = [struct.pack(">h", len(topic)) + topic.encode() for topic in topics]
     owned = struct.pack(f">i{owns}i", owns, *range(owns))
@@ -595,7 +595,7 @@ def test_members_whose_sessions_end_while_the_log_takes_nothing_go_later(rig: Cl
 
 
 class Rules:
-    """Who may read for a group."""
+    """An authorizer that permits all principals except those in ``refused``."""
 
     enforced = False
 

@@ -303,7 +303,7 @@ def test_a_new_member_comes_back_with_the_id_that_it_was_given(rig: ClassicRig) 
 
 
 def test_given_ids_last_a_session(rig: ClassicRig) -> None:
-    """A client behind a slow network needs a while to come back; one that never does leaves nothing behind."""
+    """An assigned id is valid for one session: a slow client can still join with it, and an unused one expires."""
     early, late = (rig.joined(rig.join(named_first=True)).member_id for _ in range(2))
     rig.pass_ms(SESSION_MS - 1)
     call = rig.join(early, named_first=True)

@@ -1,5 +1,5 @@
-"""Any story of classic members, hostile ones among them: nothing breaks, everybody is answered, and silent members go.
-Replicas agree after each entry, which the rig holds."""
+"""Random histories of classic members, including hostile ones: nothing breaks, every call is answered, and silent
+members are removed. The rig asserts that replicas agree after each entry."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quorumlog.v1 import errors_pb2
 from quorumlog.v1 import groups_pb2 as pb
 
 NUMBERS = st.sampled_from([-(1 << 31), -1, 0, 1, 2, 3, 4, (1 << 31) - 1])
-#: Ids that were given, by place; or what nobody has.
+#: Positions of assigned ids, or ids that no member has.
 WHO = st.one_of(st.integers(0, 7), st.sampled_from(["", "stranger", "\0", "x" * 400]))
 NAMES = st.sampled_from(["", "", "", "one", "two"])
 PROTOCOLS = st.lists(
@@ -61,14 +61,14 @@ class Deletion:
         return pb.GroupOutcome(error=delete_group(draft, self.group_id))
 
     def answer(self, response: Message) -> None:
-        """Nobody looks at it."""
+        """Ignores the response."""
 
     def refuse(self, problem: errors_pb2.Error) -> None:
-        """Nobody looks at it."""
+        """Ignores the error."""
 
 
 class Story:
-    """A rig that does what a story says."""
+    """A rig that carries out a history."""
 
     def __init__(self) -> None:
         limits = ConsumerGroupLimits(members=4, classic_group_bytes=1_500, classic_member_bytes=900)
@@ -161,7 +161,7 @@ class Story:
         self.calls.append(self.rig.sync(member_id, generation, parts, instance_id=name))
 
     def look(self) -> None:
-        """What is there can be told."""
+        """Lists and describes every group."""
         for group in self.rig.table.groups.values():
             listing(group)
             describe(self.rig.draft(), group.group_id, 1)
