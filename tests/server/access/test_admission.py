@@ -1,4 +1,4 @@
-"""Sessions and certificates: who is let in, how long, and what ends with them."""
+"""Sessions and certificates: admission, lifetime, and what ends with them."""
 
 from __future__ import annotations
 

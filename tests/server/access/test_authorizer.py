@@ -30,7 +30,7 @@ LITERAL, PREFIXED = pb.ACL_PATTERN_LITERAL, pb.ACL_PATTERN_PREFIXED
 ALLOW, DENY = pb.ACL_PERMISSION_ALLOW, pb.ACL_PERMISSION_DENY
 ALICE, EVERYBODY = "User:alice", "User:*"
 
-#: What is allowed beside the operation that a rule allows. Nothing else implies anything.
+#: Operations that are allowed together with the one that an ACL allows. No other operation implies another.
 IMPLIED = {
     READ: {DESCRIBE},
     WRITE: {DESCRIBE},
@@ -39,7 +39,7 @@ IMPLIED = {
     ALTER_CONFIGS: {DESCRIBE_CONFIGS},
 }
 
-#: Pattern, name in the rule, name of the resource, whether the rule is about it.
+#: Pattern type, name in the ACL, name of the resource; true if the ACL applies to it.
 PATTERNS = [
     (LITERAL, "orders", "orders", True),
     (LITERAL, "orders", "orders-old", False),
@@ -63,7 +63,7 @@ def authorizer(*rules: pb.Acl) -> Authorizer:
 
 
 def cells() -> Iterator[tuple[int, int, int]]:
-    """Type of resource, operation of a rule, operation that is asked for."""
+    """Yields the type of resource, the operation of an ACL, and the requested operation."""
     for kind, operations in OPERATIONS.items():
         for ruled in (*sorted(operations), ALL):
             yield from ((kind, ruled, asked) for asked in sorted(operations))
@@ -267,7 +267,7 @@ def test_what_clients_are_told_says_who_and_what_and_how_to_go_on() -> None:
 
 
 def test_no_client_fills_memory_with_names_that_no_rule_could_name() -> None:
-    """Each is decided, none is kept: names on the wire are longer than any that a rule has."""
+    """Decisions about names that are longer than any ACL can have are not remembered."""
     deciding = authorizer(rule(ALICE, ALL, TOPIC, "long", PREFIXED))
     assert deciding.may(ALICE, READ, TOPIC, "long" + "x" * 245)
     kept = len(deciding._decided)

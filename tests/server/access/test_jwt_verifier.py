@@ -116,7 +116,7 @@ def test_a_key_for_rsa_is_good_for_what_it_says_and_what_the_node_allows(algorit
 def test_a_token_that_claims_something_else_is_not_taken(changed: dict[str, object], words: str) -> None:
     said = {name: claim for name, claim in {**claims(), **changed}.items() if claim is not None}
     if words == "no JWT" and isinstance(changed["exp"], int):
-        # As text: Python itself does not write such a number.
+        # Written as text, because Python does not format such a long number.
         compact = token({**claims(), "exp": 1}).split(".")
         body = json.dumps({**claims(), "exp": 1}).replace('"exp": 1', f'"exp": 1{"0" * 5_000}')
         payload = base64.urlsafe_b64encode(body.encode()).rstrip(b"=").decode()
@@ -158,7 +158,8 @@ def test_a_token_that_names_no_key_is_of_the_only_one() -> None:
 
 
 def test_the_token_does_not_choose_its_algorithm() -> None:
-    """Unsigned, or with the public key as a secret (RFC 8725, section 2.1), or with a key that is meant for others."""
+    """A token is refused if it is unsigned, signed with the public key as a secret (RFC 8725, section 2.1), or signed
+    with a key for another algorithm."""
     unsigned = forged({"alg": "none", "kid": "first"}, claims())
     assert "its algorithm is none of" in refusal(unsigned)
     assert "its algorithm is none of" in refusal(forged({"alg": "NONE", "kid": "first"}, claims(), b"x"))
@@ -221,7 +222,7 @@ def test_whatever_comes_is_refused_and_nothing_else_happens(header: bytes, body:
 
 
 def test_the_library_verifies_what_was_read() -> None:
-    """Claims are those that were signed, also where one stands twice."""
+    """The claims that are read are those that were signed, even if one occurs twice."""
     body = json.dumps(claims()).encode()[:-1] + b', "sub": "bob"}'
     compact = jwt.PyJWS().encode(body, private_key("first"), algorithm="ES256", headers={"kid": "first"})
     assert verifier().read(compact).user == shown(compact).user == "bob"

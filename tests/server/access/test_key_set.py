@@ -1,4 +1,4 @@
-"""Files with keys for tokens: what a node takes, what it passes over, and when it reads one again."""
+"""Key files for tokens: the keys that a node accepts, those that it skips, and when it reads a file again."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_what_is_no_file_with_keys_is_refused_in_one_line(tmp_path: Path) -> Non
 
 
 class Watched:
-    """A file, a watcher of it, and what it told. Each look is one that counts."""
+    """A key file, its watcher, and the reports of the watcher. Every look checks the file."""
 
     def __init__(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(watched_keys, "LOOKED_AT_S", -1.0)

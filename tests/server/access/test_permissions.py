@@ -1,4 +1,4 @@
-"""Every RPC that a node serves says what it asks for."""
+"""Every RPC that a node serves declares the permissions that it requires."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_every_change_can_be_told_of(name: str) -> None:
 
 
 def test_a_node_may_have_its_own_disk_given_up_and_no_other() -> None:
-    """Its certificate is its permission; no rule has to name it."""
+    """A node may give up its own disk and no other: its certificate is its permission, and no ACL is needed."""
     authorizer = Authorizer(RESTRICTED, holder(MetadataImage()))
     asked = admin_pb2.AlterNodeRequest(node_id=2, action=admin_pb2.NODE_ACTION_REPLACE_DISK)
     assert refuse_forwarded(authorizer, node_principal(2), asked) is None

@@ -1,4 +1,4 @@
-"""Sign-in by password: who is let in, what strangers learn, and how long those wait who guess."""
+"""Authentication by password: accepted users, information given to strangers, and waiting times after wrong guesses."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Rig:
         return self._number
 
     def wait(self, microseconds: int) -> None:
-        """Time passes, and the throttle is told whenever it wants to be."""
+        """Advances the time, and calls the throttle at each of its deadlines."""
         end = self.time.now + microseconds
         due = self.services.next_deadline
         while due is not None and due <= end:
@@ -303,7 +303,7 @@ def test_fetches_wait_within_bounds(max_wait_ms: int, waits_us: int) -> None:
 
 
 def test_bytes_that_wait_are_bounded_exactly() -> None:
-    """The bytes of a principal that wait, with the next request, may reach the limit and no more."""
+    """The waiting bytes of a principal, including its next request, may reach the limit but not exceed it."""
     rig = Rig(principal_bytes=4_000)
     rig.limit(ALICE, producer_byte_rate=1)
     rig.ask(produce(2_000))

@@ -183,7 +183,7 @@ def test_newcomers_share_the_default() -> None:
 
 
 def test_waits_for_partitions_round_up() -> None:
-    """A client that comes again when it was told to is served."""
+    """A client that returns after the reported wait is served, because the wait is rounded up."""
     image = MetadataImage()
     limit(image, ALICE, controller_mutation_rate=3)
     quota = MutationQuota(holder(image))

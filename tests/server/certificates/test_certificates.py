@@ -1,4 +1,4 @@
-"""Certificates: made, read, taken only in pairs, and read again once they were replaced."""
+"""Certificates: created, read, accepted only in pairs, and read again once they were replaced."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_no_nodes_certificate_has_the_name_of_another_node(tmp_path: Path, autho
 def test_a_fix_of_permissions_alone_is_noticed(
     tmp_path: Path, authority: Issued, node: Issued, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It changes neither the key's time nor its size."""
+    """A change of permissions alone is noticed, although it changes neither the key's time nor its size."""
     monkeypatch.setattr(pairs, "LOOKED_AT_S", 0.0)
     refused: list[str] = []
     taken: list[Pair] = []
@@ -231,7 +231,7 @@ def test_a_fix_of_permissions_alone_is_noticed(
 def test_each_new_reason_is_reported_again(
     tmp_path: Path, authority: Issued, node: Issued, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also the same reason, once the pair has been accepted in between."""
+    """Each new reason is reported, also the same one again once the pair has been accepted in between."""
     monkeypatch.setattr(pairs, "LOOKED_AT_S", 0.0)
     refused: list[str] = []
     watched = WatchedPair(PairFiles(node.certificate, node.key), refused.append, lambda pair: None)

@@ -1,4 +1,4 @@
-"""Topics are created while nodes are down: who gets replicas, who leads, and what is still refused."""
+"""Creation of topics while nodes are down: placement of replicas, leaders, and requests that are still refused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def assigned(cluster: Cluster, *replicas: int) -> errors_pb2.Error:
 
 
 def test_three_replicas_while_one_node_is_down() -> None:
-    """As in KRaft: the absent replica is out of the ISR, and never the preferred leader."""
+    """The absent replica is not in the ISR and never the preferred leader, as in KRaft."""
     cluster = down(Cluster(), 2)
     assert created(cluster, new_topic(partitions=6)).code == ErrorCode.NONE
     partitions = cluster.image.topics["orders"].partitions
@@ -134,7 +134,8 @@ def lose_disk(cluster: Cluster, node: int) -> None:
 
 
 def test_a_disk_being_replaced_waits_for_no_witness() -> None:
-    """A partition with a witness is not taken off a lost disk automatically: it would hold the replacement up."""
+    """No witnessed partition is placed on a disk that is being replaced: it is not moved off a lost disk automatically,
+    and would delay the replacement."""
     cluster = down(Cluster(), 2)
     lose_disk(cluster, 2)
     problem = created(cluster, new_topic(factor=2))

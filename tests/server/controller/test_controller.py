@@ -19,7 +19,7 @@ GROUP = FIRST_PARTITION_GROUP
 
 
 class Cluster:
-    """A controller whose proposals are applied when the test says so."""
+    """A controller whose proposals are applied when the test requests it."""
 
     def __init__(self, nodes: int = 3, *, topics: TopicLimits | None = None) -> None:
         self.image = MetadataImage()
@@ -37,7 +37,7 @@ class Cluster:
         self.beat(*range(1, nodes + 1))
 
     def take_over(self) -> None:
-        """A new controller, which knows only the image."""
+        """Replaces the controller by a new one, which has only the image."""
         self.controller = Controller(
             self.image, self.now, random.Random(1), self.options, lambda: self.members, lambda: self.quorum_changes
         )
@@ -438,7 +438,8 @@ def test_named_producers_are_claimed_through_the_log_and_impossible_claims_are_n
 
 
 def test_a_word_of_the_end_of_a_move_counts_for_the_wish_that_it_fulfils() -> None:
-    """Else one that was long on its way ends a later wish for the same nodes, when the leader has others by then."""
+    """A report of a completed move counts only for the request that it fulfils: a late one must not complete a later
+    request for the same nodes."""
     cluster = Cluster(nodes=4)
     cluster.create(new_topic(partitions=1))
     partition = cluster.image.partitions[GROUP]

@@ -23,7 +23,7 @@ class Planned(Cluster):
         self.take_over()
 
     def coordinators(self) -> errors_pb2.Error:
-        """Asks for them; returns what is wrong."""
+        """Requests the creation of the coordinators, and returns the error."""
         response = self.ask(create_coordinators=peer_pb2.CreateCoordinators())
         return response.create_topics.results[0].error
 
@@ -92,7 +92,8 @@ def test_clients_cannot_create_or_change_their_topic() -> None:
 
 
 def test_witnessed_coordinators_wait_for_a_lost_disk() -> None:
-    """A partition with a witness is not taken off a lost disk automatically: it would hold the replacement up."""
+    """Coordinators with a witness are not created while a disk is lost: they are not moved off it automatically, and
+    would delay the replacement."""
     cluster = Planned(2, CoordinatorPlan(4))
     cluster.ask(register_broker=registration(3, witness_only=True))
     cluster.beat(3)

@@ -1,4 +1,4 @@
-"""A lost disk is given up, taken out of everything, and its place refilled, in an order that no failure breaks."""
+"""Replacement of a lost disk: given up, removed everywhere, and refilled, in an order that survives any failure."""
 
 from __future__ import annotations
 
@@ -123,7 +123,8 @@ def test_what_a_process_of_the_former_disk_says_is_of_an_epoch_that_is_over() ->
 
 
 def test_the_place_is_not_vacant_while_the_node_is_a_member_of_the_metadata_group() -> None:
-    """As a learner, too: the leader would take over how far the former disk had got."""
+    """A place is not vacant while its node is a member of the metadata group, even as a learner: the leader would
+    assume the progress of the former disk."""
     cluster = Losing()
     cluster.alter(3, REPLACE_DISK)
     cluster.pass_time(without=(3,))
@@ -253,7 +254,8 @@ def test_a_node_that_reports_its_own_loss_again_does_not_lift_the_limit() -> Non
 
 
 def test_two_losses_at_once_are_judged_together() -> None:
-    """Nodes that have moved their storage aside ask by themselves, and may do so in one moment."""
+    """Two losses at once are judged together: nodes that have set their storage aside request replacement
+    automatically, possibly at the same moment."""
     cluster = Losing(nodes=5, partitions=10)
     cluster.pass_time(without=(3, 4), seconds=4)
     asked = [

@@ -1,4 +1,4 @@
-"""Nodes are drained and struck off only where that can be, and a plan says where everything goes."""
+"""Nodes are drained and removed only if that is possible, and a plan lists the destination of every replica."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Leaving(Cluster):
         )
 
     def moved(self) -> None:
-        """Every leader carries out the moves that are wished for."""
+        """Reports every requested move as completed by its leader."""
         for group in self.image.moves.groups():
             partition = self.image.partitions[group]
             leader, epoch = partition.wanted[0], partition.leader_epoch + 1
@@ -216,7 +216,8 @@ def test_a_node_that_comes_back_while_it_is_struck_off_stays() -> None:
 
 
 def test_partitions_without_a_leader_keep_no_other_on_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their moves cannot begin, and take no place among those that are under way."""
+    """Partitions without a leader do not keep others on a node: their moves cannot begin, and do not count as under
+    way."""
     monkeypatch.setattr(evacuation, "MOVES_AT_ONCE", 2)
     cluster = Leaving(partitions=0)
     alone = admin_pb2.NewTopic(name="alone", num_partitions=-1, replication_factor=-1)

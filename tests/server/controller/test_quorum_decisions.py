@@ -1,4 +1,4 @@
-"""The controller refuses a metadata quorum that cannot be, in one line that says why."""
+"""The controller refuses an impossible metadata quorum, and gives the reason in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics are deleted, gain partitions, change their configuration: what the controller allows, and who wins a race."""
+"""Deletion, new partitions and configuration of topics: permitted changes, and the outcome of races."""
 
 import pytest
 from limited import limit
@@ -13,7 +13,7 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 
 class Topics(Cluster):
-    """A controller that is asked for changes of topics."""
+    """A controller that receives changes of topics."""
 
     def assign(self, *replicas: tuple[int, ...], name: str = "orders", **fields: int) -> errors_pb2.Error:
         topic = admin_pb2.NewTopic(name=name, num_partitions=-1, replication_factor=-1)

@@ -1,4 +1,4 @@
-"""A change means the topic or the claim that had the name when it was asked for, and hits no later one."""
+"""A change applies to the topic or claim that had the name when it was requested, and to no later one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class Named(Cluster):
-    """A controller that is asked for changes by name and id."""
+    """A controller that receives changes by name and id."""
 
     def topic_id(self) -> bytes:
         return self.image.topics["orders"].topic_id

@@ -40,7 +40,7 @@ class Raft:
 
 @dataclass
 class CoordinatorWithoutRaft:
-    """A coordinator whose commands are applied when the test says so."""
+    """A coordinator whose commands are applied when the test requests it."""
 
     raft: Raft = field(default_factory=Raft)
     table: GroupTable = field(default_factory=GroupTable)
@@ -149,7 +149,7 @@ class Rig:
         self.leadership.applied(len(self.led.proposed), self.led.raft.term, command, changed)
 
     def step(self, seconds: float = 0) -> None:
-        """Time passes in steps, as a node takes them."""
+        """Advances the time in steps, as a node does."""
         end = self.clock.now + int(seconds * SECOND)
         while True:
             self.clock.step(min(end, self.clock.now + 100_000), 1_000)

@@ -1,8 +1,8 @@
 """Members that behave like clients, in any order of events: at most one of them has a partition at any time (I13), and
-left in peace the group comes to rest with equal shares.
+an undisturbed group converges to equal shares.
 
-Answers are lost, heartbeats come late or are decided on again after waiting, clients crash or are slow to give up, and
-another replica takes the coordination over.
+Answers are lost, heartbeats are late or are decided again after waiting, clients crash or are slow to revoke, and
+another replica takes over as the coordinator.
 """
 
 from __future__ import annotations

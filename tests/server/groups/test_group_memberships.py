@@ -465,7 +465,8 @@ def test_groups_and_members_have_limits() -> None:
 
 
 def test_what_members_say_in_all_groups_together_has_a_limit() -> None:
-    """Each may say a quarter of a megabyte, and there may be ten million of them."""
+    """Subscriptions of all members have a shared limit: each may have a quarter of a megabyte, and there may be ten
+    million."""
     coordinator = Coordinator(Topics(t=4), ConsumerGroupLimits(coordinator_bytes=900))
     wordy = request("a", 0, topics=["t", *("x" * 100 + str(number) for number in range(8))])
     assert not coordinator.heartbeat(wordy).HasField("error")

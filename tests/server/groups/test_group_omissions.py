@@ -1,4 +1,4 @@
-"""Members that say only what has changed, as Kafka's clients do."""
+"""Members that send only changed fields, as Kafka's clients do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def coordinator() -> Coordinator:
 def beat(
     member_id: str, epoch: int, owned: set[PartitionId] | None = None, **fields: object
 ) -> pb.GroupHeartbeatRequest:
-    """A heartbeat in which only these fields are said."""
+    """Returns a heartbeat in which only these fields are present."""
     made = pb.GroupHeartbeatRequest(group_id=GROUP, member_id=member_id, member_epoch=epoch, **fields)  # type: ignore[arg-type]
     made.omitted.CopyFrom(NOTHING_SAID)
     for name in fields:
@@ -37,7 +37,7 @@ def beat(
 
 
 def join(coordinator: Coordinator, member_id: str, **fields: object) -> pb.GroupHeartbeatResponse:
-    """Joins as Kafka's clients do: all is said."""
+    """Joins as Kafka's clients do, with all fields present."""
     said: dict[str, object] = {"topics": ["t"], "rebalance_timeout_ms": 60_000, "full": True, **fields}
     made = pb.GroupHeartbeatRequest(group_id=GROUP, member_id=member_id, **said)  # type: ignore[arg-type]
     made.omitted.CopyFrom(pb.HeartbeatOmissions())
@@ -60,7 +60,7 @@ def test_what_is_left_out_is_as_before(coordinator: Coordinator) -> None:
     assert (changed.subscription.topics, changed.rack) == (("u",), "s")
     assert (changed.subscription.pattern, changed.subscription.assignor) == ("u", "range")
     assert (changed.instance_id, changed.rebalance_timeout_ms) == ("i", 60_000)
-    # An empty expression is said, and is none.
+    # An empty expression is present, and means no expression.
     coordinator.heartbeat(beat("k", changed.member_epoch, topic_pattern=""))
     assert coordinator.group.members["k"].subscription.pattern == ""
 
@@ -96,7 +96,8 @@ def test_the_session_is_the_nodes_for_who_asks_for_none(coordinator: Coordinator
 
 
 def test_who_asks_for_more_time_than_members_may_have_gets_that(coordinator: Coordinator) -> None:
-    """Brokers take any, and many set ``max.poll.interval.ms`` to the largest number."""
+    """A rebalance timeout above the maximum is lowered to it: brokers accept any, and many clients set
+    ``max.poll.interval.ms`` to the largest number."""
     most = ConsumerGroupLimits().max_rebalance_timeout_ms
     told = join(coordinator, "k", rebalance_timeout_ms=(1 << 31) - 1)
     assert (refused(told), coordinator.group.members["k"].rebalance_timeout_ms) == ("NONE", most)

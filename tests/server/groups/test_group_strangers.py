@@ -1,4 +1,4 @@
-"""Requests of clients that keep no rule at all: each is answered, none breaks what holds of every group."""
+"""Requests of clients that obey no rule: each is answered, and none breaks the invariants of groups."""
 
 from __future__ import annotations
 

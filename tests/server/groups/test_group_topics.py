@@ -145,8 +145,8 @@ def test_patterns_that_are_remembered_have_a_bound_in_bytes() -> None:
 
 
 def grown_and_unread() -> tuple[Coordinator, Client, Client]:
-    """The first member still has a topic that has grown from two partitions to three and that it wishes to read no
-    more: it has partitions of another one to give up first."""
+    """Returns a group whose first member still owns a topic that has grown from two partitions to three and that it no
+    longer subscribes to: it must release partitions of another topic first."""
     topics = Topics(t=2, u=2)
     coordinator = Coordinator(topics)
     a, b = Client(coordinator, "a", topics=["t", "u"]), Client(coordinator, "b")

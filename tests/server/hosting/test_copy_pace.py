@@ -1,4 +1,4 @@
-"""Copies of logs leave no faster than they may, and whatever else there is does not wait for them."""
+"""Copies of logs keep to their rate limit, and other traffic does not wait for them."""
 
 from __future__ import annotations
 

@@ -74,10 +74,10 @@ class Machine:
 
 
 class Mending:
-    """A node that mends the second entry of a log.
+    """A node that repairs the second entry of a log.
 
     Arguments:
-        witness: who is the group's witness.
+        witness: node id of the group's witness.
     """
 
     def __init__(

@@ -51,7 +51,7 @@ def test_two_replicas_that_have_the_same_entry_damaged_do_not_wait_for_each_othe
         (Configuration((2, 3, 4), learners=(1,)), {2}, False),
         (Configuration((2,), learners=(1,)), {2}, True),
         (Configuration((2, 3), outgoing=(1, 2)), {2, 3}, False),
-        # It leaves many for the sake of two, of which it is none.
+        # It is leaving: five voters become two, and it is not one of them.
         (Configuration((2, 3), outgoing=(1, 2, 3, 4, 5)), {2, 3, 4, 5}, True),
         (Configuration((2, 3), outgoing=(1, 2, 3, 4, 5)), {2, 3, 4}, True),
         (Configuration((2, 3), outgoing=(1, 2, 3, 4, 5)), {2, 3}, False),

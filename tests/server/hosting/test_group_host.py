@@ -1,4 +1,4 @@
-"""Rounds of many groups: one transaction at a time, and nothing said before it is durable."""
+"""Rounds of many groups: one transaction at a time, and no message before its state is durable."""
 
 import random
 

@@ -40,7 +40,7 @@ class Sleeper:
 
 
 class Setting:
-    """Node 1 with its leases; nodes 2 and 3 speak when told to."""
+    """Node 1 with its leases; nodes 2 and 3 send when the test requests it."""
 
     def __init__(self) -> None:
         self.now = 0

@@ -34,7 +34,8 @@ class Storage:
 
 
 def test_a_replica_begins_anew_once_all_that_have_records_have_compacted_what_it_lost() -> None:
-    """The witness keeps its trace for as long as it likes: the partition would stand still."""
+    """A replica is set aside once all peers with records have compacted its lost entry: the witness may keep its trace
+    indefinitely, and waiting for it would block the partition."""
     raft = SimpleNamespace(
         leader_id=LEADER,
         configuration=Configuration((LEADER, OWN, WITNESS), witnesses=(WITNESS,)),
@@ -57,7 +58,8 @@ def test_a_replica_begins_anew_once_all_that_have_records_have_compacted_what_it
 
 
 def test_large_entries_that_are_asked_for_at_once_do_not_leave_in_one_frame() -> None:
-    """A frame that is larger than a message may be breaks the stream, and the same is asked for again."""
+    """An answer holds only as many large entries as fit into a message: a larger frame would break the stream, and the
+    same entries would be requested again."""
     data = bytes(9 << 20)
     raft = SimpleNamespace(
         first_index=1,

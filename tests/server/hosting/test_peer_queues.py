@@ -35,7 +35,7 @@ ENTRY = b"x" * FRAME_BYTES
 
 
 class NoStore:
-    """Nothing is ever read back of these logs."""
+    """A store that is never read."""
 
     def term_at(self, index: int) -> int:
         raise AssertionError("nothing is on disk")
@@ -197,7 +197,8 @@ def test_a_link_is_stuck_with_its_oldest_frame() -> None:
 
 
 def test_a_link_that_opens_counts_anew() -> None:
-    """Numbers of frames are those of the stream: the peer would take the first ones for late."""
+    """A link that opens numbers its frames from the start: the peer would treat continued numbers of another stream as
+    late."""
     made = link((10, 20))
     made.sequence = 2
     made.close()
@@ -207,7 +208,7 @@ def test_a_link_that_opens_counts_anew() -> None:
 
 
 def test_a_link_that_has_just_opened_is_alive() -> None:
-    """Nothing was heard on it yet: silence counts from its opening."""
+    """A link that has just opened is alive: silence counts from its opening, as nothing was received on it yet."""
     queues = Leader(7).queues
     peer = queues[PEER]
     peer.open(PeerIdentity("cluster", PEER, "directory", 1, "peer:1"), 1_000)

@@ -62,7 +62,7 @@ class Machine:
 
 
 class Store:
-    """Nothing is ever read back of these logs."""
+    """A store that is never read."""
 
     def term_at(self, index: int) -> int:
         raise AssertionError(f"entry {index} is asked for")
@@ -150,7 +150,7 @@ class Side:
 
 @pytest.fixture
 def sides() -> tuple[Side, Side]:
-    """A leader that has given up its log up to entry 10, and a follower that has nothing."""
+    """A leader that has compacted its log up to entry 10, and an empty follower."""
     leader, follower = Side(LEADER, LAST), Side(FOLLOWER, ORIGIN)
     leader.keep(DATA)
     leader.raft.campaign(0)
@@ -300,7 +300,8 @@ def receipts(side: Side) -> list[ChunkReceipt]:
 
 @pytest.mark.scenario("6e")
 def test_a_newer_snapshot_takes_the_place_of_one_that_is_being_staged(sides: tuple[Side, Side]) -> None:
-    """The completion of the first one's slices comes when the second is under way: it says nothing of that."""
+    """A newer snapshot replaces one that is being staged: slices of the first one that complete later do not count for
+    it."""
     leader, follower = sides
     for frame in leader.frames():
         follower.step(LEADER, frame)

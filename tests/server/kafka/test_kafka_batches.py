@@ -41,7 +41,7 @@ NAMES = [codec.name.lower() for codec in CODECS]
 #: Codecs that kafka-python has without other libraries.
 KAFKA_PYTHON_CODECS = [KafkaCodec.NONE, KafkaCodec.GZIP]
 NOW_MS = 1_700_000_000_000
-#: Of one record.
+#: Headers of one record.
 MOST_HEADERS = 1 << 16
 FAULT = KafkaBatchFault
 
@@ -160,10 +160,10 @@ def test_what_clients_write_is_read(
     for count in (1, 2, 100):
         rows = random_rows(random, count)
         if count == 100:
-            rows[50] = (b"key", bytes(100_000), NOW_MS, [])  # Else all may be as random as no codec makes it smaller.
+            rows[50] = (b"key", bytes(100_000), NOW_MS, [])  # Otherwise all data may be too random to compress.
         batch = write(rows, codec)
         header = verify_kafka_batch(batch)
-        # What would not become smaller, clients leave as it is.
+        # Clients leave data uncompressed if it would not become smaller.
         assert header.codec is codec or (count < 100 and header.codec is KafkaCodec.NONE)
         assert (header.record_count, header.last_offset_delta) == (count, count - 1)
         assert (header.producer_id, header.producer_epoch, header.base_sequence) == (77, 3, 1_000)
@@ -447,7 +447,7 @@ def test_records_with_many_headers_are_read_in_chunks(monkeypatch: pytest.Monkey
 def test_snappy_of_both_framings_is_read() -> None:
     record = b"\x0c\0\0\0\x01\x01\0"
     plain = pa.compress(record, codec="snappy", asbytes=True)
-    # As snappy-java writes it: a header, and blocks of any number.
+    # The format of snappy-java: a header, and any number of blocks.
     halves = [pa.compress(half, codec="snappy", asbytes=True) for half in (record[:3], record[3:])]
     framed = (
         b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1) + b"".join(struct.pack(">i", len(each)) + each for each in halves)

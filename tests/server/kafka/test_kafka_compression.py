@@ -14,7 +14,7 @@ from quorumlog.wire.kafka.compression import deflate, inflate
 
 
 def test_blocks_of_lz4_do_not_depend_on_each_other() -> None:
-    """Java's clients take no others. A batch of one block shows nothing."""
+    """Blocks of LZ4 are independent: Java clients accept no others. A batch of one block would not show that."""
     records = Random(1).randbytes(100_000) + b"quorumlog " * 20_000
     frame = deflate(records, KafkaCodec.LZ4)
     magic, flags, sizes = struct.unpack_from("<IBB", frame)
@@ -38,5 +38,5 @@ def test_lz4_of_any_size_comes_back(size: int) -> None:
     for records in (bytes(size), Random(size).randbytes(size)):
         frame = deflate(records, KafkaCodec.LZ4)
         assert inflate(memoryview(frame), KafkaCodec.LZ4) == records
-        # By another's decoder.
+        # An independent decoder reads it too.
         assert bytes(cramjam.lz4.decompress(frame)) == records

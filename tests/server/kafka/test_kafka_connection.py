@@ -302,7 +302,7 @@ def test_silence_ends_a_connection_but_not_while_the_client_waits() -> None:
 
 
 def test_answers_restart_the_silence() -> None:
-    """A client that has waited long, in a JoinGroup or a fetch, needs its answer before it can ask again."""
+    """An answer restarts the silence: a client that waited long, as in JoinGroup, needs it before it can ask again."""
     one = connection()
     one.receive(frame(FetchRequest(), 12))
     (request,) = requests(one, now_us=50)
@@ -369,7 +369,7 @@ def test_what_clients_sent_is_taken_and_would_be_sent_again_in_the_same_bytes(re
 
 
 def test_kafka_pythons_own_connection_understands_this_one() -> None:
-    """Both are state machines: what one hands out, the other takes."""
+    """The connection of kafka-python and this one, both of them state machines, read what the other writes."""
     theirs, one = KafkaProtocol(client_id="kafka-python"), connection()
 
     def exchange(request: object, response: KafkaMessage | None = None) -> list[tuple[int, object]]:

@@ -113,7 +113,7 @@ def compacted_entry(
 
 
 def batches_in(data: bytes) -> list[bytes]:
-    """The batches that stand one behind the other."""
+    """Returns the batches, which are stored one after the other."""
     found = []
     while data:
         size = struct.unpack_from(">i", data, 8)[0] + 12

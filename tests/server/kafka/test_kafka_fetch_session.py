@@ -1,4 +1,4 @@
-"""A fetch session of Kafka's takes in no more than there is room for, however much a request names."""
+"""A Kafka fetch session accepts no more partitions than there is room for, however many a request names."""
 
 from __future__ import annotations
 

@@ -103,7 +103,8 @@ def repeated_record(count: int) -> bytes:
 def test_a_record_that_a_few_kilobytes_repeat_ten_million_times_is_looked_at_a_few_times(
     by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would keep a node's only thread for such work busy for half a minute, and take half a gigabyte."""
+    """A record that is repeated millions of times is refused after few reads: it would occupy the node's only thread
+    for such work for half a minute, and half a gigabyte."""
     if by == "kernels":
         monkeypatch.setattr(kafka_records, "LEAST_FOR_KERNELS", 256)
     looked_at = 0

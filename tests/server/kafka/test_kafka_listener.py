@@ -1,4 +1,4 @@
-"""The listener of Kafka's clients on real sockets: how many it takes, when it reads on, and whom it tells what."""
+"""The Kafka listener on real sockets: limits on connections, reading, responses, and the events that it reports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SIZE = struct.Struct(">i")
 
 
 class Lines:
-    """A log that keeps what it is told."""
+    """A log that records its events."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, object]]] = []
@@ -59,7 +59,7 @@ class NodeImage:
 
 
 class Door:
-    """A listener with a node behind it that answers when it is told to."""
+    """A listener with a node behind it that answers when the test requests it."""
 
     def __init__(self, **options: Any) -> None:
         self._ports = ReservedPorts(1)
@@ -113,7 +113,7 @@ class Socket:
     writer: asyncio.StreamWriter
 
     def ask(self, number: int = 1) -> None:
-        """Asks for the metadata of no topic."""
+        """Sends a metadata request for no topic."""
         header = pack_request_header(RequestHead(3, 12, number), "somebody", flexible=True)
         content = b"".join((header, *encode(MetadataRequest([]), 12)))
         self.writer.write(SIZE.pack(len(content)) + content)
@@ -297,7 +297,7 @@ async def test_answers_that_nobody_reads_fill_no_memory(monkeypatch: pytest.Monk
         client.writer.transport.pause_reading()
         client.ask(number)
         await door.until(lambda: len(door.asked) == number + 1, "the node is asked")  # noqa: B023
-        # The kernel takes some of it.
+        # The kernel buffers some of it.
         large = data_plane_pb2.MetadataResponse(cluster_id="c", controller_id=1)
         large.topics.extend(data_plane_pb2.TopicMetadata(name="x" * 30_000) for _ in range(400))
         door.requests.deliver(Reply(door.asked[number].request_id, large))
@@ -318,7 +318,8 @@ async def test_answers_that_nobody_reads_fill_no_memory(monkeypatch: pytest.Monk
 
 
 async def test_answers_that_wait_for_one_before_them_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client may ask for what takes long, and behind that for what is large."""
+    """Responses that wait for an earlier one are limited in bytes: a client may send a slow request before one with a
+    large response."""
     monkeypatch.setattr(listener_module, "MOST_HELD_BYTES", 1)
     door = Door(connections=10, connections_per_ip=10, limits=KafkaConnectionLimits(unsent_bytes=1 << 20))
     clients = [await door.connect() for _ in range(4)]

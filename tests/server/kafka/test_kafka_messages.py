@@ -320,7 +320,7 @@ def test_stale_modules_are_reported(tmp_path: Path) -> None:
 
 
 def test_schemas_are_kafkas_own() -> None:
-    """The schemas have the digests that were written when they were taken out of the jar."""
+    """The schemas have the digests that were recorded when they were extracted from the jar."""
     recorded = dict(reversed(line.split()) for line in (SCHEMAS / "SHA256SUMS").read_text().splitlines())
     assert {each.name: hashlib.sha256(each.read_bytes()).hexdigest() for each in SCHEMAS.glob("*.json")} == recorded
 

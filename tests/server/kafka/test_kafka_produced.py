@@ -1,4 +1,4 @@
-"""A producer's batch is taken only if every reader can read it, and its entry says what its records say."""
+"""A producer's batch is accepted only if every reader can read it, and its entry describes its records."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_a_damaged_batch_is_to_be_sent_again(codec: KafkaCodec) -> None:
 @settings(max_examples=400, deadline=None)
 @given(st.data())
 def test_what_is_taken_is_what_readers_read(data: st.DataObject) -> None:
-    """The check takes a batch if and only if the reader reads it, and both say the same of its records."""
+    """The check accepts a batch if and only if the reader can read it, and both report the same about its records."""
     times = st.integers(-(1 << 40), 1 << 42)
     rows = data.draw(
         st.lists(

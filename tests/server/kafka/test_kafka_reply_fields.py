@@ -1,4 +1,4 @@
-"""Every field of what a node replies counts: another value has the client told, or the node asked, something else."""
+"""Every field of a node's reply counts: another value changes the response to the client, or a question to the node."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VALUES: dict[str, Any] = {
     "ListOffsetsResult.entry": stored_kafka_entry(kafka_batch([(b"k", b"v", 5, [])]), 1),
     "OngoingReassignment.witnesses": 9,
 }
-#: Requests that have more told than the sample does.
+#: Fields by which requests ask for more than the sample does.
 ASKS: dict[str, dict[str, Any]] = {
     "Metadata": {"include_topic_authorized_operations": True},
     "DescribeConfigs": {"include_documentation": True, "include_synonyms": True},
@@ -34,7 +34,7 @@ ASKS: dict[str, dict[str, Any]] = {
 }
 #: Messages of which Kafka's protocol has nothing: traces, other kinds of group, what only counts changes.
 FOREIGN = {"BatchTrace", "ReplicaTrace"}
-#: Fields that Kafka's protocol has not, or that repeat what was asked.
+#: Fields that Kafka's protocol does not have, or that repeat the request.
 FOREIGN_FIELDS = """
     AlterClientQuotasResponse.altered AlterUserScramCredentialsResponse.created
     AlterUserScramCredentialsResponse.deleted BrokerMetadata.broker_epoch BrokerMetadata.directory_id
@@ -53,7 +53,7 @@ FOREIGN_FIELDS = """
     ProduceResult.next_sequence ReassignmentResult.partition ReassignmentResult.topic TopicMetadata.configs
     TopicPartitions.first_partitions UserScramCredential.changed_ms UserScramCredential.for_super_user
 """
-#: By API: messages and fields that count for other APIs, or in other states of a group, alone.
+#: By API: messages and fields that count only for other APIs, or in other states of a group.
 ELSEWHERE: dict[str, str] = {
     "Fetch": "FetchResponse.error",
     "ListOffsets": "ListOffsetsResult.epoch ListOffsetsResult.timestamp_ms",

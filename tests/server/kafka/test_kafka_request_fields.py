@@ -1,7 +1,7 @@
-"""Every field of every request counts: another value asks the node, or answers the client, something else.
+"""Every field of every request counts: another value changes a question to the node, or the response to the client.
 
-A field that is not carried over is seen by no other test: a dry run then changes what it should only check, or a member
-loses what it said of itself.
+No other test notices a field that is not carried over: a dry run would then make the change that it should only check,
+or a member would lose part of its description.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 from tests.support.kafka_batches import kafka_batch
 from tests.support.kafka_steps import TOPIC_IDS, Served, serve
 
-#: Of sign-in, which has a state and tests of its own (test_kafka_sign_in.py).
+#: Requests of authentication, which has a state and tests of its own (test_kafka_sign_in.py).
 OF_SIGN_IN = {SaslHandshakeRequest.API_KEY, SaslAuthenticateRequest.API_KEY}
 BATCHES = [kafka_batch([(b"key", value, 1, [])]) for value in (b"1", b"2")]
 
-#: By class and field: the value in the sample, and another one. All other fields have values by their type.
+#: By class and field: the value in the sample, and another one. Other fields have values by their type.
 VALUES: dict[str, tuple[Any, Any]] = {
     "AclCreation.host": ("*", "h"),
     "AclCreation.operation": (3, 4),
@@ -101,7 +101,7 @@ VALUES: dict[str, tuple[Any, Any]] = {
 _TRANSACTIONS = "there are no transactions"
 _REPLICAS = "of brokers that fetch as replicas"
 _IN_SESSIONS = "counts within a session only (test_kafka_fetch_sessions.py)"
-#: By class and field: why another value changes nothing.
+#: By class and field: the reason why another value changes nothing.
 UNUSED: dict[str, str] = {
     "FetchRequest.cluster_id": _REPLICAS,
     "FetchRequest.replica_state": "a consumer may leave out that it is one",

@@ -226,7 +226,8 @@ def test_a_stranger_is_not_waited_for_and_brings_no_large_request() -> None:
 
 @pytest.mark.parametrize("version", [0, 3, 99])
 def test_a_stranger_may_ask_a_few_times_and_not_for_ever(version: int) -> None:
-    """Each question costs a node more than the stranger, and is of no quota."""
+    """A client may ask for versions a limited number of times before it authenticates: each request costs the node more
+    than the client, and counts towards no quota."""
     client = Connected()
     for _ in range(20):
         assert client.send(ApiVersionsRequest("a", "1"), 3), "it is answered"

@@ -1,4 +1,4 @@
-"""From which version of an API on the mapping does something else: one request below each limit, and one at it."""
+"""Versions from which the mapping of an API differs: one request below each limit, and one at it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def fetch_of(topic_id: bytes = U, session_epoch: int = -1) -> KafkaMessage:
 
 
 def fetched(**said: Any) -> Reply:
-    """A node that says the same of each partition."""
+    """Returns the reply of a node that has the same result for each partition."""
 
     def reply(question: Any) -> data_plane_pb2.FetchResponse:
         results = [
@@ -274,7 +274,7 @@ LIMITS: dict[str, Limit] = {
         created,
     ),
 }
-#: Of sign-in: test_lifetimes_are_told_from_version_one in test_kafka_sign_in.py.
+#: Tested by test_lifetimes_are_told_from_version_one in test_kafka_sign_in.py.
 ELSEWHERE = {"sign_in._TELLS_LIFETIME"}
 
 
@@ -335,7 +335,7 @@ def test_heartbeats_keep_what_they_omit(name: str) -> None:
 
 
 def test_first_heartbeats_omit_nothing() -> None:
-    """A member that joins says everything: what it leaves out it does not want."""
+    """A first heartbeat omits nothing: a member that joins does not want what it leaves out."""
     (question,) = serve(heartbeat_without_id(), 0).questions
     assert not question.omitted.ListFields() and question.full
 
@@ -351,7 +351,7 @@ def test_names_of_omissions_are_complete() -> None:
 @pytest.mark.parametrize("version", [4, 12, 13, 17])
 @pytest.mark.parametrize(("pauses_ms", "throttle_ms"), [((0, 0), 100), ((50, 0), 100), ((300, 700), 700)])
 def test_busy_fetches_are_throttled(version: int, pauses_ms: tuple[int, int], throttle_ms: int) -> None:
-    """Without a pause all consumers of a busy node would ask again at once, and keep it busy."""
+    """Fetches that a busy node refuses are throttled: otherwise all consumers would retry at once, and keep it busy."""
     pauses = dict(enumerate(pauses_ms))
     partitions = [fetch_requests.FetchPartition(number, -1, 5, partition_max_bytes=1_000) for number in pauses]
     message = fetch_requests.FetchRequest(topics=[fetch_requests.FetchTopic("t", T, partitions)])

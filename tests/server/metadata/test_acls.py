@@ -1,4 +1,4 @@
-"""Rules in the metadata: what makes sense, what a filter means, how many there may be, and what snapshots keep."""
+"""ACLs in the metadata: validation, filters, limits and snapshots."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DENY = pb.ACL_PERMISSION_DENY
 
 
 def wanted(name: str | None = None, **fields: object) -> pb.AclFilter:
-    """A filter that means every rule but for what is said."""
+    """Returns a filter that matches every ACL, except as restricted by these fields."""
     anything = {
         "resource_type": pb.ACL_RESOURCE_ANY,
         "pattern_type": pb.ACL_PATTERN_ANY,
@@ -118,7 +118,8 @@ def test_a_filter_says_all_that_it_means(field: str, said: str) -> None:
 def test_which_rules_a_filter_by_name_means(
     acl: pb.Acl, literal: bool, prefixed: bool, match: bool, any_pattern: bool
 ) -> None:
-    """As Kafka's filters: MATCH finds all that concern a resource, the others only what has that very name."""
+    """Filters match as in Kafka: MATCH finds all ACLs that apply to a resource, other types only those with that exact
+    name."""
     meant = {
         pattern: is_meant(rule_of(acl), wanted("orders", pattern_type=pattern))
         for pattern in (LITERAL, PREFIXED, MATCH, pb.ACL_PATTERN_ANY)

@@ -1,4 +1,4 @@
-"""Quotas in the metadata: what makes sense, how many there may be, what counts for whom, and what snapshots keep."""
+"""Client quotas in the metadata: validation, limits, precedence and snapshots."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Users and revocations in the metadata: what makes sense, how many there may be, who may touch super users, and what
-snapshots keep."""
+"""Users and revocations in the metadata: validation, limits, protection of super users, and snapshots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partitions with a witness are moved: where it goes, and what no move can ask for."""
+"""Moves of partitions with a witness: its new place, and moves that are refused."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from quorumlog.wire.entry import FIRST_NAMED_PRODUCER_ID
 
 
 def claim(producers: NamedProducers, name: str, epoch: int = -1, wall_ms: int = 0) -> tuple[int, int] | int:
-    """Id and epoch given, or the error's code; the next epoch is asked for as the clients do."""
+    """Returns the assigned id and epoch, or the error code; requests the next epoch as clients do."""
     response = producers.claim(peer_pb2.ClaimProducer(name=name, epoch=epoch, known_epoch=-1), wall_ms)
     if response.error.code == ErrorCode.INVALID_UPDATE_VERSION:
         known = response.producer_claimed.producer_epoch
@@ -135,7 +135,7 @@ def test_a_name_that_was_claimed_since_stays() -> None:
     producers = NamedProducers()
     claim(producers, "old", wall_ms=1_000)
     claim(producers, "used", 5, wall_ms=1_000)
-    claim(producers, "used", 5, wall_ms=3_000)  # a replay is a use as well
+    claim(producers, "used", 5, wall_ms=3_000)  # a replay is also a use
     claim(producers, "used", 5, wall_ms=2_500)  # by a controller whose clock is behind
     later = restored(producers)
     assert [each.claimed_ms for each in later.page("", "", 9)] == [1_000, 3_000]

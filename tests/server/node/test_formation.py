@@ -115,7 +115,8 @@ def test_a_node_that_is_no_controller_joins_a_formed_cluster() -> None:
 
 
 def test_a_cluster_formed_anew_by_other_disks_has_another_id() -> None:
-    """Otherwise a node of the old cluster would take part in the new one, with the old log."""
+    """A cluster formed again by other disks has another id: otherwise a node of the old one would join it with its old
+    log."""
     again = formation(1)
     assert again.on_identified(identity(2), ClusterStanding()) is None
     wiped = again.on_identified(identity(3, directory="another disk"), ClusterStanding())

@@ -1,4 +1,4 @@
-"""The list of a node's services: none is left out of it, and each is told what it has a use for."""
+"""The list of a node's services: it is complete, and each service receives the calls that it registers for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quorumlog.v1 import admin_pb2, data_plane_pb2
 
 @dataclass(frozen=True)
 class Waiting:
-    """A call that waits. ``asked``: as a question it has been put, and waits for nothing but its answer."""
+    """A call that waits. ``asked``: its question has been sent, and it waits only for the answer."""
 
     request_id: int
     deadline: int

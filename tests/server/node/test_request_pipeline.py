@@ -64,7 +64,7 @@ def test_each_step_can_end_a_request(monkeypatch: pytest.MonkeyPatch, ends: str)
 
 
 def test_a_held_request_is_authenticated_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its session may be over. It is not throttled a second time: its debt is paid."""
+    """A held request is authenticated again, because its session may be over, but is not throttled a second time."""
     pipeline = Pipeline(monkeypatch)
     assert pipeline(admin_pb2.DescribeNodeRequest(), held_since=3) == [step for step in STEPS if step != "throttle"]
 

@@ -17,7 +17,7 @@ from quorumlog.wire.entry import BATCH_OVERHEAD_BYTES, Codec, CorruptEntryError,
 from quorumlog.wire.payload import LOG_SCHEMA, read_payload, write_payload
 from tests.support.inflating_batches import inflating_batch, stored_inflating_batch
 
-#: Of the four columns of a batch.
+#: Buffers of the four columns of a batch.
 BUFFERS = 17
 
 

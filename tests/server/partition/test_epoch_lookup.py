@@ -20,7 +20,7 @@ class Log:
     """A leader's partition and its disk, over a log in memory.
 
     Arguments:
-        terms: of the entries behind the anchor; those of a batch of two records are said to be negative.
+        terms: of the entries behind the anchor; negative for a batch of two records.
         durable: entries that are on the disk.
     """
 

@@ -1,4 +1,4 @@
-"""Batches of Kafka's clients in a partition: which are taken, and what is kept of them."""
+"""Batches of Kafka clients in a partition: those that are accepted, and what is kept of them."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def some_names(*names: str) -> NamedProducers:
 
 
 def remembering(limit: int) -> ProducerTable:
-    """A table of a node that knows of some names, all with epoch 0."""
+    """Returns the table of a node with some named producers, all with epoch 0."""
     claimed = NamedProducers()
     for name in "abcdefghij":
         claimed.claim(peer_pb2.ClaimProducer(name=name, epoch=0), 0)
@@ -294,7 +294,7 @@ def test_a_claim_fences_where_the_new_holder_has_not_written_yet() -> None:
 
 
 class Replay:
-    """A named producer's epoch on one table: batches of one record, told apart by their digests."""
+    """A named producer's epoch on one table: batches of one record, distinguished by their digests."""
 
     def __init__(self, limit: int = 10) -> None:
         self.table = remembering(limit)
@@ -516,7 +516,7 @@ def test_a_leader_that_has_not_heard_of_a_deletion_takes_nothing_of_whom_it_does
     if restored:
         rows, table = table.rows(), ProducerTable(10, lambda: behind)
         table.load(rows)
-    # Its first batch is in the log: to take it for new would be to append it twice.
+    # Its first batch is in the log: accepting it as new would append it twice.
     assert refusal(table, 0, producer=NAMED, epoch=3) == ErrorCode.SERVER_BUSY
     assert table.check(header(2, producer=NAMED + 1, epoch=3)) is None, "who is known here was not forgotten"
     delete(behind, "a", 9)
@@ -546,7 +546,8 @@ def test_a_forgotten_producer_leaves_no_rows() -> None:
 
 @pytest.mark.parametrize("epoch", [3, 4])
 def test_what_was_on_its_way_when_a_producer_was_forgotten_is_known_once_it_is_applied(epoch: int) -> None:
-    """A leader that has not heard of the deletion took it, behind the command that forgets the producer."""
+    """Batches in flight when a producer is forgotten are known once they are applied: a leader that had not yet applied
+    the deletion appended them behind the command that forgets the producer."""
     leader, follower = remembering(10), remembering(10)
     first = replayed(0)
     for table in (leader, follower):

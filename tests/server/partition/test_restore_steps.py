@@ -49,7 +49,7 @@ def rig() -> Rig:
 
 
 def step(rig: Rig, body: Step, restore_id: bytes = RESTORE, *, settle: bool = True) -> errors_pb2.Error | None:
-    """Takes a step, and waits for its commit."""
+    """Carries out a step, waits for its commit if ``settle``, and returns the error."""
     request = RestorePartitionRequest(restore_id=restore_id)
     match body:
         case BeginPartitionRestore():
@@ -165,7 +165,8 @@ def test_a_new_leader_knows_of_the_beginning_that_it_has_not_applied(rig: Rig) -
 
 
 def test_a_beginning_that_is_applied_leaves_the_offsets_of_what_is_behind_it(rig: Rig) -> None:
-    """The steps see to it that nothing is: should something be, no offset may be given twice."""
+    """A beginning that is applied keeps the offsets of entries behind it: the steps prevent such entries, but no offset
+    may be assigned twice."""
     assert rig.produce(batch(3))[0] is None
     assert rig.partition.log_end_offset == 3
     rig.partition.begin_restore(BeginRestore(restore_id=RESTORE, next_offset=2))

@@ -1,4 +1,4 @@
-"""Jobs beside the node's steps: in their order, one at a time, each told once."""
+"""Jobs beside the node's steps: in order, one at a time, each reported once."""
 
 from __future__ import annotations
 

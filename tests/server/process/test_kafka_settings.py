@@ -1,4 +1,4 @@
-"""Settings of the listener for Kafka's clients: where it is, what others are told, and what it may not be without."""
+"""Settings of the listener for Kafka clients: its address, the advertised address, and required settings."""
 
 from __future__ import annotations
 

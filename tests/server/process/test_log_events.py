@@ -15,7 +15,7 @@ from quorumlog.server.process.start_log import StartLog
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 PAGE = (ROOT / "docs/operate/metrics.md").read_text()
-#: By which functions the log is written: with the level as an argument, or in the name.
+#: Functions that write the log: with the level as an argument, or in the name.
 WRITERS = {"log", "_log", "_say", "_write", "write"}
 
 

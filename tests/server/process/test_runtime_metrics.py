@@ -41,8 +41,10 @@ class Page:
 
 
 def settled(addresses: list[str]) -> Page:
-    """The metrics once there is one controller, and each partition is led by one node and has all others in sync: while
-    a leadership moves, two nodes tell of it, or none."""
+    """Returns the metrics once one controller is active, and each partition has one leader and all replicas in sync.
+
+    While a leadership moves, two nodes report it, or none.
+    """
     deadline = time.monotonic() + 60
     while True:
         page = Page(addresses)
@@ -239,7 +241,7 @@ def test_what_libraries_log_is_one_line_with_the_exception_in_it(root_logging: N
 
 def test_a_client_that_gives_up_while_it_is_answered_is_no_error(root_logging: None) -> None:
     class ExecuteBatchError(Exception):
-        """As gRPC's own, which only its core can make."""
+        """Stands for gRPC's own exception, which only its core can create."""
 
     written = io.StringIO()
     take_over_library_logs(open_log("info", "console", 7, written))

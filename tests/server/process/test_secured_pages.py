@@ -28,7 +28,7 @@ LIMIT_S = 30.0
 
 
 class Served:
-    """A node's pages, and who asked for the metrics. Alice may see them."""
+    """A node's pages, and the clients that requested the metrics. Alice may see them."""
 
     def __init__(self, folder: Path) -> None:
         self._reserved = ReservedPorts(1)
@@ -43,7 +43,7 @@ class Served:
         watched = WatchedPair(
             PairFiles(node.certificate, node.key, self.authority), lambda reason: None, lambda pair: None
         )
-        #: Of handshakes that failed: address and reason.
+        #: Address and reason of handshakes that failed.
         self.failed: list[tuple[str, str]] = []
         self._told = asyncio.Event()
         secured = SecuredPages(self.address, watched, self._refuse, self._note_failed)

@@ -17,7 +17,7 @@ from quorumlog.server.process.service_manager import LONGEST_STATUS, SOCKET_VARI
 from tests.support.recorded_log import RecordedLog
 
 READY = "READY=1\nSTATUS=serving clients"
-#: Of a busy machine.
+#: Enough for a busy machine.
 PATIENCE_S = 60.0
 STOPPING = "STOPPING=1\nSTATUS=handing over its leaderships"
 

@@ -1,4 +1,4 @@
-"""Settings of TLS: what belongs together is asked for, in one line, before anything starts."""
+"""TLS settings: incomplete combinations are reported in one line, before anything starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of sign-in by token: what belongs together is asked for, in one line, before anything is served."""
+"""Settings of token authentication: incomplete combinations are reported in one line, before anything is served."""
 
 from __future__ import annotations
 

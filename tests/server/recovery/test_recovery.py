@@ -411,7 +411,7 @@ def test_a_damaged_copy_that_is_ahead_does_not_go_on(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_tail_proves_nothing(tmp_path: Path) -> None:
-    """There may be a change of the members in it: a majority of those that are known means nothing."""
+    """An unreadable uncommitted entry may change the members, so a majority of the known members proves nothing."""
     write = log(PARTLY, [1] * 100, voters=(2, 1, 4))
     one = directory(tmp_path, 1, write)
     other = directory(tmp_path, 4, log(PARTLY, [1] * 100, voters=(2, 1, 4)))
@@ -420,7 +420,7 @@ def test_an_unreadable_tail_proves_nothing(tmp_path: Path) -> None:
     damage(one, write.entries[4])
     survey = survey_directory(one)
     assert survey.groups[PARTLY].changes_members
-    # Also where nothing else says that the copy is damaged.
+    # The same holds if nothing else reports that the copy is damaged.
     survey.groups[PARTLY] = replace(survey.groups[PARTLY], damaged_entries=0)
     outcome = make_plan([survey, survey_directory(other)]).outcomes[PARTLY]
     assert (outcome.goes_on.node, outcome.loss) == (1, Loss.NEWEST)
@@ -446,7 +446,8 @@ def test_the_plan_says_that_a_copy_that_goes_on_is_damaged(tmp_path: Path) -> No
 
 
 def test_a_copy_that_began_anew_is_no_witness_of_what_was_committed(tmp_path: Path) -> None:
-    """Its former life may have helped to commit what only a lost node has."""
+    """A replica that was created again proves nothing up to its former end: it may have helped to commit entries that
+    only a lost node has."""
     one = directory(tmp_path, 1, log(PARTLY, [1, 1], voters=(2, 1, 4)))
     other = directory(tmp_path, 4, log(PARTLY, [1, 1], voters=(2, 1, 4)))
     assert plan_for(one, other).outcomes[PARTLY].loss is Loss.NOTHING

@@ -38,7 +38,7 @@ def test_a_replica_that_comes_back_begins_in_the_term_after_its_former_life() ->
     former.ended(1000, 7)
     host.destroy(1000, METADATA_GROUP)
     synced(host, rows)
-    # After a restart it knows it still.
+    # The tombstone survives a restart.
     former = ReplicaTombstones(4, host, rows)
     partition.replicas, partition.target, partition.moved_index = (1, 2, 3), (1, 2, 4), 40
     assert former.votes_from(1000) == 0
@@ -53,7 +53,8 @@ def test_a_replica_that_comes_back_begins_in_the_term_after_its_former_life() ->
 
 @pytest.mark.scenario("19b")
 def test_a_replica_on_a_new_disk_has_no_say_before_the_move_that_took_it_out() -> None:
-    """Its former disk may have acknowledged anything up to there, and nothing of that is remembered."""
+    """A replica on a new disk has no vote before the move that removed it: its former disk may have acknowledged any
+    entry up to there."""
     host, rows = host_and_rows()
     former = ReplicaTombstones(4, host, rows)
     partition = PartitionRecord(TOPIC, 0, 1000, (1, 2), (1,), 1, 9, target=(1, 2, 4), moved_index=40)

@@ -1,4 +1,4 @@
-"""In-sync replicas by Kafka's rule of lag time."""
+"""In-sync replicas by replica lag time, as in Kafka."""
 
 from quorumlog.server.replicas.leader_reports import IsrTracker
 

@@ -1,4 +1,4 @@
-"""A node tells the controller how large the logs are that it leads."""
+"""A node reports the sizes of the logs that it leads to the controller."""
 
 from __future__ import annotations
 

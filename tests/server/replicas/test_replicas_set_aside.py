@@ -134,7 +134,8 @@ def test_a_leader_of_an_older_term_than_a_damaged_replica_has_seen_is_told_of_it
 
 @pytest.mark.parametrize("deleted", [True, False])
 def test_a_damaged_replica_that_leaves_is_given_back_only_after_its_pages_were_looked_at(deleted: bool) -> None:
-    """The engine would free what damaged headers say, be it another's."""
+    """A damaged replica that leaves is destroyed only after its pages were checked: the engine would free any page that
+    a damaged header names, even one of another replica."""
     record = PartitionRecord(TOPIC, 0, GROUP, (1, 3, 4), (1,), 1, 5, moved_index=200)
     watched = Watched(None if deleted else record, up=(1, 3, 4))
     watched.endings.find_deleted()

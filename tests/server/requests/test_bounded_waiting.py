@@ -1,4 +1,4 @@
-"""Nothing that waits outgrows who waits for it: queues shed what was answered, timed out or abandoned."""
+"""Bounded queues: requests that were answered, timed out or abandoned are removed from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node that is asked by name for a change looks the name up once, and sends the controller what it has found."""
+"""A node that receives a change by name resolves the name once, and sends the result to the controller."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Controller:
 
 
 class AskedNode:
-    """One node, asked for changes."""
+    """One node that receives changes."""
 
     def __init__(self) -> None:
         self.image = MetadataImage()

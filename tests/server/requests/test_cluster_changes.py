@@ -1,4 +1,4 @@
-"""A change of the cluster that no controller could take goes to none."""
+"""A cluster change that no controller could accept is sent to none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 
 class Asked:
-    """Takes what is sent to the controller."""
+    """Records the requests to the controller."""
 
     def __init__(self) -> None:
         self.requests: list[peer_pb2.ControllerRequest] = []

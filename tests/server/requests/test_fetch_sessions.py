@@ -1,4 +1,4 @@
-"""Fetch sessions on the node: positions move by themselves, only what is new is told, and only what changed is read."""
+"""Fetch sessions on the node: positions advance automatically, and only changed partitions are read and reported."""
 
 from __future__ import annotations
 

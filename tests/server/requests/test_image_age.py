@@ -16,7 +16,7 @@ OPTIONS = NodeOptions(node_id=2, address="b:1", controllers={1: "a:1"})
 
 
 class Asked:
-    """An image age, the image it judges, and the questions that it asks."""
+    """An image age, the image that it measures, and the requests that it sends."""
 
     def __init__(self) -> None:
         self.image = SimpleNamespace(applied_index=7)

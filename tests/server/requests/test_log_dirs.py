@@ -23,7 +23,7 @@ PAGE = 10
 
 
 class Log(Partition):
-    """A log, as far as it has a name. It counts who asks for that."""
+    """A log with an identity; counts the reads of it."""
 
     looked_at = 0
 
@@ -49,7 +49,7 @@ class Log(Partition):
 
 
 class Disk:
-    """A node with logs, and what it tells of them."""
+    """A node with logs, and its descriptions of them."""
 
     def __init__(self, places: Iterable[Place]) -> None:
         nothing: Any = None
@@ -84,7 +84,7 @@ class Disk:
         return reply.message
 
     def pages(self, named: Iterable[Place] = ()) -> list[list[Place]]:
-        """All pages, for who asks for them one after the other."""
+        """Returns all pages, requested one after the other."""
         pages: list[list[Place]] = []
         after = None
         while True:

@@ -1,4 +1,4 @@
-"""Clients from before entries could hold a Kafka batch get what stands before one, and then a clear refusal."""
+"""Clients from before entries could hold a Kafka batch receive the entries before one, and then a clear error."""
 
 from __future__ import annotations
 

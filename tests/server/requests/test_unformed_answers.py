@@ -1,4 +1,4 @@
-"""A node that belongs to no cluster yet answers every request, and says so."""
+"""A node that belongs to no cluster yet answers every request, and reports that."""
 
 import pytest
 from google.protobuf.descriptor import MethodDescriptor

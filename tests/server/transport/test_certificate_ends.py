@@ -30,7 +30,7 @@ SECOND = 1 / 86_400
 
 
 class Node:
-    """A server with TLS that answers each Metadata at once, and keeps who asked."""
+    """A server with TLS that answers each Metadata request at once, and records the requests."""
 
     def __init__(self, folder: Path) -> None:
         self._reserved = ReservedPorts(1)

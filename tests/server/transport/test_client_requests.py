@@ -183,7 +183,7 @@ async def test_a_call_is_waited_for_as_long_as_it_says_and_never_past_its_deadli
 
 
 async def unary(requests: ClientRequests, data: bytes, meters: Meters, answer: Any = None) -> Call:
-    """A call of DescribeNode that ended: what it was told."""
+    """Returns a unary call that has ended, with its answer."""
     handler: Any = unary_handler(admin_pb2.ListReassignmentsRequest, requests, meters)
     call = Call(remaining_s=0.05 if answer is None else 60)
     asking = asyncio.ensure_future(handler.unary_unary(data, call))
@@ -331,7 +331,8 @@ async def served(
 
 
 async def test_a_session_hears_that_the_node_is_busy_as_a_whole(requests: ClientRequests) -> None:
-    """Answers by partition would be taken for a step of the session, which the node has not made."""
+    """A session receives the error of a busy node as a whole: results by partition would count as a step of the
+    session, which the node has not made."""
     requests.submit(ANY, MAX_PENDING_BYTES + 1, lambda reply: None)
     call, meters = await served(requests, "fetch", a_fetch(4, session_epoch=2))
     (answer,) = (data_plane_pb2.FetchResponse.FromString(data) for data in call.written)

@@ -24,9 +24,9 @@ from quorumlog.server.transport.grpc_server import GrpcServer
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import data_plane_pb2_grpc
 
-#: What is waited for in vain is a failure, long before the time-out of the test.
+#: Deadline of waits, long before the timeout of the test.
 LIMIT_S = 60.0
-#: The preface of HTTP/2 and an empty frame of settings: a client that can speak and has nothing to say.
+#: The HTTP/2 preface and an empty SETTINGS frame: a valid client without requests.
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0" + b"\0\0\0\4\1\0\0\0\0"
 SHORT = ConnectionLimits(connections=20, handshake_ms=1_000, idle_ms=4_000, streams=3, message_bytes=1 << 20)
 

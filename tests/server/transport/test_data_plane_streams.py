@@ -136,7 +136,7 @@ async def test_a_stream_of_a_client_that_is_over_a_quota_is_read_one_request_at_
     held: list[int] = []
 
     def hold(asked: ClientRequest) -> None:
-        """As the node does in its step, which the driver schedules for the next turn of the loop."""
+        """Pauses the stream as the node does: the driver schedules its step for the next turn of the loop."""
         held.append(asked.stream)
         asyncio.get_running_loop().call_soon(stage.requests.pause_stream, StreamPause(asked.stream, is_paused=True))
 
@@ -263,7 +263,7 @@ class Broken(Exception):
 
 
 class BrokenStream:
-    """A stream that ends as it is told."""
+    """A stream that ends as specified."""
 
     def __init__(self, end: BaseException | None) -> None:
         self.context = self
@@ -279,7 +279,7 @@ class BrokenStream:
         raise Broken(details)
 
     async def dismiss_slow_reader(self) -> None:
-        """It is none."""
+        """Does nothing: it is not a slow reader."""
 
 
 @pytest.mark.parametrize("end", [None, Broken(), asyncio.CancelledError()], ids=["done", "broken", "cancelled"])

@@ -1,4 +1,4 @@
-"""Reflection shows all requests that a node takes: to those who may describe the cluster."""
+"""Reflection shows all requests that a node serves, to clients that may describe the cluster."""
 
 from __future__ import annotations
 

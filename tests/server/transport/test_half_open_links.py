@@ -1,4 +1,4 @@
-"""A link that carries one node's connections only: who cannot be reached does not keep its leaderships."""
+"""Half-open links, which carry the connections of one node only: an unreachable node does not keep its leaderships."""
 
 from bench.node_trio import TOPIC, Trio
 from quorumlog.v1 import data_plane_pb2 as wire

@@ -40,7 +40,7 @@ MINUTE = 1 / 1_440
 
 
 class Node:
-    """A server that asks for certificates, and keeps who asked."""
+    """A server that requires certificates, and records its callers."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -106,7 +106,7 @@ def not_yet(folder: Path, authority: Issued) -> Issued:
         return create_client(folder, authority, "early", 3)
 
 
-#: Strangers by what is wrong with them; None: without TLS.
+#: Invalid clients, by their fault; None: without TLS.
 STRANGERS: dict[str, Callable[[Path, Issued], ssl.SSLContext | None]] = {
     "plaintext": lambda folder, ca: None,
     "TLS 1.0": lambda folder, ca: context_of(create_client(folder, ca, "u"), version=ssl.TLSVersion.TLSv1),
@@ -183,7 +183,7 @@ async def test_resets_end_nothing(node: Node, tmp_path: Path) -> None:
 
 
 async def test_who_answers_with_a_certificate_for_clients_is_not_spoken_to(tmp_path: Path) -> None:
-    """A node that was given a certificate of the wrong usage, though it has the right name."""
+    """A call to a node whose certificate has the right name but the wrong usage fails."""
     authority = create_authority(tmp_path, "node-ca")
     names = [x509.UniformResourceIdentifier("quorumlog:node:2"), x509.DNSName("node-2.quorumlog.internal")]
     wrong = issuing._create(tmp_path, authority, "wrong", "wrong", names, [ExtendedKeyUsageOID.CLIENT_AUTH], 1)

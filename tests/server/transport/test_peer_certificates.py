@@ -56,7 +56,7 @@ class Lines:
 
 
 class Side:
-    """One node: what it says that it is, and the certificate that it has."""
+    """One node: the identity that it claims, and its certificate."""
 
     def __init__(self, node_id: int, port: int, pair: Issued, authority: Path) -> None:
         self.address = f"127.0.0.1:{port}"
@@ -261,7 +261,7 @@ async def test_a_wrong_certificate_gets_no_frame_in_and_is_a_line_at_who_tried(
 
 
 class Recorder:
-    """Stands before a node, and keeps what each connection sends to it."""
+    """A proxy before a node that records the bytes that each connection sends to it."""
 
     def __init__(self, port: int) -> None:
         self._port = port

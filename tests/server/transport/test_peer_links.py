@@ -112,7 +112,7 @@ async def until(condition: Callable[[], object], timeout_s: float = 60) -> None:
 
 @pytest.fixture
 async def ends(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[End, End]]:
-    monkeypatch.setattr(peer_links, "IDENTIFY_TIMEOUT_S", 30.0)  # A node asks again; here once is enough.
+    monkeypatch.setattr(peer_links, "IDENTIFY_TIMEOUT_S", 30.0)  # A node retries; here one attempt is enough.
     reserved = ReservedPorts(2)
     first, second = [End(node, port) for node, port in enumerate(reserved.ports, start=1)]
     await first.start()
@@ -383,7 +383,7 @@ async def test_a_peer_that_restarts_behind_a_half_open_link_is_let_in(ends: tupl
         )
         await call.write(encode_hello(replace(first.identity, boot_id=boot_id)))
         assert isinstance(await call.read(), bytes)
-        # The node is told that the life before has ended.
+        # The node is notified that the former process has ended.
         await until(lambda ended=boot_id - 1: len(second.of(PeerDisconnected)) == ended)  # type: ignore[misc]
     await call.write(encode_frame(a_heartbeat(Stream.CONTROL)))
     await until(lambda: second.of(FrameReceived))
@@ -431,7 +431,7 @@ async def test_the_bytes_of_frames_that_were_written_are_given_back() -> None:
     block = bytes(MAX_QUEUED_BYTES // 4)
     draining = asyncio.ensure_future(queue.drain(write))
     for number in range(2, 18, 2):
-        # One frame is taken in any case, the second only where there is room.
+        # One frame is always accepted, the second only if there is room.
         assert [queue.put(block), queue.put(block)] == [True, True], f"all is written after {number - 2} frames"
         await until(lambda number=number: len(written) == number)  # type: ignore[misc]
     draining.cancel()

@@ -36,7 +36,7 @@ CALLS = 30
 
 
 class Node:
-    """A node that knows one session, and answers each request at once."""
+    """A node with one session, which answers each request at once."""
 
     def __init__(self) -> None:
         self._reserved = ReservedPorts(1)
@@ -90,7 +90,7 @@ async def node() -> AsyncIterator[Node]:
 
 
 async def taken_of(node: Node, path: str, quiet_s: float = 0.5) -> RawHttp2:
-    """A stranger on one connection, who begins many calls at once, each with almost all of a large message."""
+    """Begins many calls at once on one connection without a session, each with almost all of a large message."""
     stranger = await RawHttp2.connect("127.0.0.1", node.port)
     for _ in range(CALLS):
         stranger.begin(path, MESSAGE_BYTES - 100, MESSAGE_BYTES - 200)

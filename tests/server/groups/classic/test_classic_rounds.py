@@ -1,4 +1,4 @@
-"""Rounds of joins in classic groups: who is in a generation, when it begins, who leads it, and what its members get."""
+"""Join rounds of classic groups: the members of a generation, its start, its leader, and its assignments."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_parts_are_told_once_the_log_has_them_also_where_the_next_round_begins_b
     rig.pass_ms(3 * DELAY_MS)
     leader, other = (rig.joined(call).member_id for call in calls)
     rig.holds = True
-    rig.send(join_request(group="another"))  # What comes until that is applied is decided together.
+    rig.send(join_request(group="another"))  # Requests that arrive until that is applied are decided together.
     synced = [rig.sync(other, 1), rig.sync(leader, 1, {leader: b"one", other: b"two"})]
     rig.join()
     rig.apply()

@@ -37,7 +37,7 @@ JOIN = st.tuples(
 SYNC = st.tuples(st.just("sync"), WHO, NAMES, NUMBERS, st.lists(st.tuples(WHO, st.binary(max_size=9)), max_size=3))
 BEAT = st.tuples(st.just("beat"), WHO, NAMES, NUMBERS)
 LEAVE = st.tuples(st.just("leave"), st.lists(st.tuples(WHO, NAMES), max_size=3))
-#: As a sound client: the group's present generation, and parts for all members.
+#: As a correct client: the group's present generation, and assignments for all members.
 OBEY = st.tuples(st.just("obey"), st.integers(0, 7))
 OTHER = st.one_of(
     st.tuples(st.just("pass"), st.sampled_from([1, 100, 500, 1_500, 4_000])),
