@@ -238,7 +238,7 @@ def _drawn(rng: random.Random, names: list[str]) -> pb.Acl:
 
 
 def _plainly(rules: Iterable[pb.Acl], who: str, asked: int, name: str) -> bool:
-    """The same, without any index or memory."""
+    """Returns the decision about a topic by a plain reading of all ACLs, without any index or memory."""
     about = [
         each
         for each in rules

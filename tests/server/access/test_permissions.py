@@ -30,7 +30,7 @@ ELSEWHERE = {ACL_OPERATION_IDEMPOTENT_WRITE: "one of two ways to an identity wit
 
 
 def rpcs() -> Iterator[tuple[str, type]]:
-    """Service and method, and the message of the request, of everything that a node serves."""
+    """Yields the service and method, and the request message, of every RPC that a node serves."""
     for module in SERVED:
         descriptor: FileDescriptor = module.DESCRIPTOR
         for service in descriptor.services_by_name.values():

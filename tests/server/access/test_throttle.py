@@ -24,7 +24,7 @@ ALICE, BOB = "User:alice", "User:bob"
 
 
 def produce(size_bytes: int = 2_000, acks: int = -1, timeout_ms: int = 60_000) -> pb.ProduceRequest:
-    """A request of very nearly that size."""
+    """Returns a produce request of exactly that size."""
     request = pb.ProduceRequest(acks=acks, timeout_ms=timeout_ms)
     request.batches.add(topic_id=b"t" * 16, batch=b"x" * size_bytes)
     request.batches[0].batch = b"x" * (2 * size_bytes - request.ByteSize())
@@ -63,7 +63,7 @@ class Rig:
         self.throttle.metadata_changed()
 
     def ask(self, message: ProtoMessage, principal: str = ALICE, stream: int = 0) -> int:
-        """A request comes; returns its number. What need not wait is served."""
+        """Submits a request and returns its number; it is served at once unless the throttle holds it."""
         self._number += 1
         asked = ClientRequest(self._number, message, stream, RequestContext(principal=principal))
         if not self.throttle.holds(asked):

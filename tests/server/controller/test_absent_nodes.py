@@ -106,7 +106,7 @@ def test_two_copies_while_one_of_three_is_down() -> None:
 
 
 def test_a_witness_makes_the_majority() -> None:
-    """One copy is up, and a node for witnesses only."""
+    """A topic is created with one replica up if a witness completes the majority."""
     cluster = Cluster(nodes=2)
     cluster.ask(register_broker=registration(3, witness_only=True))
     cluster.beat(1, 2, 3)

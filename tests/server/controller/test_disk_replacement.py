@@ -244,7 +244,8 @@ def test_what_comes_back_is_copied_no_faster_than_was_asked_for() -> None:
 
 
 def test_a_node_that_reports_its_own_loss_again_does_not_lift_the_limit() -> None:
-    """One that has moved its storage aside does so every second, and names no limit."""
+    """A repeated report of a loss does not lift the limit: a node with its storage set aside reports every second
+    without one."""
     cluster = Losing()
     assert not cluster.alter(3, REPLACE_DISK, bytes_per_second=5_000_000).HasField("error")
     assert not cluster.alter(3, REPLACE_DISK).HasField("error")
@@ -374,7 +375,7 @@ def test_what_was_decided_on_another_disk_changes_nothing(state: log.DiskState.V
 
 
 def recovered_alone(cluster: Losing, *intended: int) -> PartitionRecord:
-    """A partition of which a recovery from the loss of a majority has left node 1, and no witness."""
+    """Returns a partition of which a recovery from the loss of a majority has left only node 1, without a witness."""
     partition = cluster.image.partitions[min(cluster.image.partitions)]
     cluster.image.replica_index.leave(partition)
     partition.replicas = partition.isr = (1,)

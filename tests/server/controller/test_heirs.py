@@ -62,7 +62,8 @@ def test_an_heir_is_chosen_as_if_all_nodes_were_compared(racks: str) -> None:
 
 
 def test_a_look_at_a_node_that_is_empty_and_one_that_leaves_cost_what_is_on_them() -> None:
-    """Not what is in the cluster: a look in every half second holds up all that the node does."""
+    """The cost of a look is proportional to what is on these nodes, not to the cluster: looks are frequent, and delay
+    all other work of the node."""
     cluster = Leaving(nodes=8, partitions=0)
     for number in range(10):
         cluster.create(new_topic(f"t{number}", partitions=50))

@@ -67,7 +67,7 @@ class Leaving(Cluster):
             assert not self.ask(replicas_moved=told).HasField("error")
 
     def led(self) -> None:
-        """Every partition gets a leader that is up, if it has one."""
+        """Elects a leader that is up in every partition that has a replica that is up."""
         for partition in self.image.partitions.values():
             up = [node for node in partition.replicas if not self.image.is_fenced(node)]
             if up and partition.leader not in up:

@@ -85,7 +85,7 @@ def test_replicas_of_a_rack_are_parted_where_another_rack_has_none() -> None:
 
 
 def test_no_balance_is_bought_with_a_rack() -> None:
-    """One rack is a single node: it keeps a replica of everything."""
+    """Rebalancing keeps the spread over racks: the only node of a rack keeps a replica of every partition."""
     cluster = Balanced(nodes=5, partitions=0, racks="aabbc")
     cluster.assigned("one", *[(1, 3, 5), (2, 4, 5)] * 5)
     cluster.rebalance()

@@ -49,7 +49,7 @@ def topics() -> Topics:
 
 
 def internal(cluster: Topics) -> None:
-    """A topic of the cluster itself, as only the cluster can make one."""
+    """Creates an internal topic, as only the cluster itself can."""
     body = log.CreateTopic(name="__groups", topic_id=b"i" * 16, partitions=[log.ReplicaSet(replicas=[1, 2, 3])])
     cluster.image.apply(cluster.image.applied_index + 1, log.MetadataCommand(create_topic=body))
 

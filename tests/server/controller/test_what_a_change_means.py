@@ -19,7 +19,7 @@ class Named(Cluster):
         return self.image.topics["orders"].topic_id
 
     def change(self, kind: str, topic_id: bytes) -> errors_pb2.Error:
-        """The outcome of one change of the topic ``orders``."""
+        """Requests one change of the topic ``orders``, and returns the error."""
         request: object
         if kind == "delete_topics":
             ids = [topic_id] if topic_id else []

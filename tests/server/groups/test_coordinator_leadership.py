@@ -143,7 +143,7 @@ class Rig:
         return self.requests
 
     def apply(self) -> None:
-        """The newest command is committed."""
+        """Applies the newest command."""
         command = self.led.proposed[-1]
         changed = self.led.table.apply(command)
         self.leadership.applied(len(self.led.proposed), self.led.raft.term, command, changed)

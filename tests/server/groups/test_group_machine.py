@@ -40,7 +40,7 @@ class Process:
     is_new_stream: bool = True
 
     def heartbeat(self) -> pb.GroupHeartbeatRequest:
-        """The next one. Over one that is unanswered it is full."""
+        """Returns the next heartbeat; it is full if the previous one is unanswered, and on a new stream."""
         self.sent += 1
         full = self.is_unanswered or self.is_new_stream
         self.is_unanswered, self.is_new_stream = True, False
@@ -49,7 +49,7 @@ class Process:
         )
 
     def take_up(self, answer: pb.GroupHeartbeatResponse) -> None:
-        """Only the answer to the newest heartbeat counts."""
+        """Applies an answer; only the one to the newest heartbeat counts."""
         if answer.correlation_id != self.sent:
             return
         self.is_unanswered = False
@@ -113,7 +113,7 @@ class GroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.requests)
     @rule(count=st.integers(1, 4), late=st.booleans())
     def requests_arrive(self, count: int, late: bool) -> None:
-        """The oldest, or the newest: those of two streams overtake each other."""
+        """Decides the oldest requests, or the newest: those of two streams overtake each other."""
         batch = self.requests[-count:] if late else self.requests[:count]
         self.requests = self.requests[:-count] if late else self.requests[count:]
         self.decide(batch)
@@ -254,7 +254,7 @@ class GroupMachine(RuleBasedStateMachine):
                 assert other == process.member_id, f"{other} and {process.member_id} both have {partition}"
 
     def teardown(self) -> None:
-        """Left in peace, the group comes to rest."""
+        """Asserts that the undisturbed group converges."""
         if not hasattr(self, "processes"):
             return
         self.answers, self.requests = [], []

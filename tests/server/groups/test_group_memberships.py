@@ -131,8 +131,8 @@ def test_an_answer_that_was_lost_is_told_again(coordinator: Coordinator, is_old:
 
 
 def waits_for_two(coordinator: Coordinator, *, is_old: bool) -> tuple[Client, pb.GroupHeartbeatRequest, Client]:
-    """A member that has two partitions and is to give one up, a heartbeat of it from before it had any, and the member
-    that waits for the one."""
+    """Returns a member that has two partitions and must release one, a heartbeat of it from before it had any, and the
+    member that waits for the one."""
     (x,) = joined(coordinator, "x")
     m = Client(coordinator, "m", is_old=is_old)
     m.beat()

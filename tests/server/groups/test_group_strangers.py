@@ -58,7 +58,7 @@ class Strangers:
         )
 
     def say(self, draft: Draft) -> None:
-        """A few things at once, in one draft."""
+        """Decides a few requests at once, in one draft."""
         rng, name = self.rng, self.rng.choice(MEMBERS)
         for _ in range(rng.randrange(3)):
             rng.choice(

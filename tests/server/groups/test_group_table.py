@@ -23,7 +23,7 @@ from quorumlog.v1.coordinator_log_pb2 import GroupChange, GroupCommand, GroupHea
 
 @pytest.fixture
 def coordinator() -> Coordinator:
-    """Two members with a part each, one of them with its part to release."""
+    """Returns a coordinator with two members, one of which has partitions to release."""
     coordinator = Coordinator(Topics(t=4))
     a = Client(coordinator, "a")
     until_stable([a])

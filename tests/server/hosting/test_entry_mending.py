@@ -124,7 +124,7 @@ class Mending:
         return [] if transaction is None else [entry for write in transaction.writes for entry in write.mend]
 
     def refused(self, *gone: bool) -> None:
-        """Each peer in turn answers that it does not have the entry, until no peer is left.
+        """Answers for each peer in turn that it does not have the entry, until no peer is left.
 
         Arguments:
             gone: per peer; true if it no longer has the entry, false if it does not have it yet.
@@ -139,7 +139,7 @@ class Mending:
         self.mender.on_time(now + PAUSE_US)
 
     def lead(self) -> None:
-        """The replica is elected in term 2."""
+        """Elects the replica in term 2."""
         self.raft.campaign(0)
         while not self.raft.is_leader:
             assert self.raft.role is not Role.FOLLOWER

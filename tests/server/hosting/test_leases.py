@@ -52,7 +52,7 @@ class Setting:
         self.leases.heard(self.now, peer, Lease(boot_id, epoch, self.now // HEARTBEAT + 1, heard))
 
     def interval(self, *peers: int, heard_round: int | None = None) -> None:
-        """One heartbeat interval in which these peers speak."""
+        """Passes one heartbeat interval in which these peers send."""
         self.now += HEARTBEAT
         self.leases.begin_round()
         for peer in peers:

@@ -169,7 +169,7 @@ def test_the_others_have_every_second_frame_while_the_urgent_group_catches_up() 
 
 
 def link(sizes: tuple[int, ...] = (), sent_at: tuple[int, ...] = ()) -> PeerQueue:
-    """An open link with frames in flight."""
+    """Returns an open link with frames of these sizes in flight."""
     made = PeerQueue(PEER)
     made.open(PeerIdentity("cluster", PEER, "directory", 1, "peer:1"), 100)
     for number, size in enumerate(sizes, start=1):

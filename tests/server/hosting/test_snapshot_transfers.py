@@ -114,7 +114,7 @@ class Side:
         return self.disk[group].slices[stage][number]
 
     def keep(self, data: bytes, last: EntryId = LAST) -> None:
-        """A durable snapshot to offer."""
+        """Keeps a durable snapshot to offer."""
         stage = 7 + last.index
         described = describe_snapshot(stage, data, SLICE)
         self.disk[GROUP].slices[stage] = {n: cut_slice(stage, data, SLICE, n).data for n in range(described.slices)}
@@ -150,7 +150,7 @@ class Side:
 
 @pytest.fixture
 def sides() -> tuple[Side, Side]:
-    """A leader that has compacted its log up to entry 10, and an empty follower."""
+    """Returns a leader that has compacted its log up to entry 10, and an empty follower."""
     leader, follower = Side(LEADER, LAST), Side(FOLLOWER, ORIGIN)
     leader.keep(DATA)
     leader.raft.campaign(0)
@@ -167,7 +167,7 @@ def sides() -> tuple[Side, Side]:
 
 
 def offer(leader: Side, peer: int) -> None:
-    """Raft offers what it offers."""
+    """Offers the message that Raft has for the peer."""
     message = leader.raft.next_append(leader.now, peer, 1 << 20)
     assert message is not None
     leader.snapshots.sender.offer(leader.now, GROUP, message)  # type: ignore[arg-type]
@@ -280,7 +280,7 @@ def test_while_its_own_disk_is_slow_a_follower_waits(sides: tuple[Side, Side]) -
 
 
 def frames_of(transfer: int, term: int, last: EntryId, data: bytes) -> list[PeerFrame]:
-    """A whole transfer, as some leader sends it."""
+    """Returns the frames of a whole transfer, as a leader sends them."""
     described = describe_snapshot(0, data, SLICE)
     offer = SnapshotOffer(term, last, CONFIGURATION, described.slices, described.size_bytes, described.checksum)
     return [

@@ -98,7 +98,7 @@ def columns_of(rows: list[Row]) -> pa.RecordBatch:
 
 
 def built(builder: Any, rows: list[Row]) -> bytes:
-    """A batch by another client's builder."""
+    """Returns a batch by another client's builder."""
     for offset, (key, value, time_ms, headers) in enumerate(rows):
         assert builder.append(offset, time_ms, key, value, headers)
     return bytes(builder.build())
@@ -342,7 +342,7 @@ def is_read(batch: bytes) -> bool:
 
 
 def with_records(records: bytes, count: int, codec: KafkaCodec = KafkaCodec.NONE) -> bytes:
-    """A batch of these bytes, whatever they are, as so many records."""
+    """Returns a batch that has these bytes as its records, and this record count."""
     head = struct.pack(
         ">qiibIHiqqqhii", 0, 49 + len(records), -1, 2, 0, codec, count - 1, NOW_MS, NOW_MS, -1, -1, -1, count
     )
@@ -402,7 +402,7 @@ def test_a_batch_that_would_become_too_large_is_refused_without_becoming_it(
 
 
 def with_headers(count: int, *, records: int = 1) -> bytes:
-    """A batch of records with so many headers each, of two bytes each: with an empty name, and null."""
+    """Returns a batch of records with ``count`` headers of two bytes each: an empty name, and a null value."""
     batch = b""
     for place in range(records):
         body = b"\0\0" + varint(place) + b"\x01\x01" + varint(count) + b"\0\x01" * count

@@ -51,7 +51,7 @@ def connection(limits: KafkaConnectionLimits = LIMITS, versions: VersionTable = 
 
 
 def frame(message: KafkaMessage, version: int, correlation_id: int = 0, client_id: str | None = "test") -> bytes:
-    """A whole request, as a client sends it."""
+    """Returns a whole request, as a client sends it."""
     head = RequestHead(message.API_KEY, version, correlation_id)
     header = pack_request_header(head, client_id, flexible=version >= message.FLEXIBLE_FROM)
     return sized(b"".join((header, *encode(message, version))))
@@ -62,7 +62,7 @@ def sized(content: bytes) -> bytes:
 
 
 def requests(of: KafkaConnection, now_us: int = 0) -> list[KafkaRequest]:
-    """All requests that are there."""
+    """Returns all requests that a connection has."""
     found = []
     while (request := of.next_request(now_us)) is not None:
         found.append(request)
@@ -74,7 +74,7 @@ def output(of: KafkaConnection) -> bytes:
 
 
 def frames(sent: bytes) -> Iterator[bytes]:
-    """The responses in what was sent."""
+    """Yields the responses in the bytes that were sent."""
     while sent:
         (size,) = struct.unpack_from(">i", sent)
         assert len(sent) >= 4 + size
@@ -87,7 +87,7 @@ def correlation_ids(sent: bytes) -> list[int]:
 
 
 def asked(of: KafkaConnection, ids: Iterable[int]) -> list[KafkaRequest]:
-    """Metadata requests of these correlation ids."""
+    """Sends metadata requests with these correlation ids, and returns them as received."""
     of.receive(b"".join(frame(MetadataRequest(topics=None), 9, each) for each in ids))
     return requests(of)
 
@@ -254,7 +254,7 @@ def test_an_api_that_this_node_does_not_serve_is_neither_told_nor_taken() -> Non
 
 
 def version_answer(of: KafkaConnection, version: int) -> tuple[bytes, int]:
-    """The message in the only answer that was sent, and its version."""
+    """Returns the message in the only response that was sent, and its version."""
     (sent,) = frames(output(of))
     _, at = unpack_response_header(sent, flexible=False)
     return sent[at:], version

@@ -421,7 +421,7 @@ def test_times_are_looked_up_in_batches_of_every_kind(entry: bytes) -> None:
 
 @pytest.mark.parametrize("kind", KAFKA_UNREADABLE)
 def test_consumers_get_an_unreadable_batch_as_written(kind: str) -> None:
-    """Only base offset and leader epoch are the node's, as in Kafka: the producer's checksum is right."""
+    """An unreadable batch is served as written, except for base offset and leader epoch: its checksum stays valid."""
     written = UNREADABLE[kind]()
     served = kafka_batches_of(unreadable_entry(kind, 70))
     assert int.from_bytes(served[:8]) == 70

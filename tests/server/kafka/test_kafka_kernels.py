@@ -33,7 +33,7 @@ plain_rows = st.lists(st.tuples(sized, sized, st.integers(0, 1 << 33), st.just([
 
 @pytest.fixture(autouse=True)
 def loops_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One by one, batches are read by the loop, which is compared with."""
+    """Makes single batches be read by the loop, as the reference for the kernels."""
     monkeypatch.setattr(kafka_records, "LEAST_FOR_KERNELS", 1 << 30)
     monkeypatch.setattr(columns_module, "LEAST_FOR_KERNELS", 2)
 
@@ -91,7 +91,7 @@ def test_a_batch_of_more_records_than_are_taken_at_once_is_read_in_parts(
 
 
 def repeated_record(count: int) -> bytes:
-    """A batch of a few kilobytes that repeats its first record: the offsets of all others are wrong."""
+    """Returns a batch of a few kilobytes that repeats its first record: the offsets of all others are wrong."""
     header = parse_kafka_header(kafka_batch([(b"", b"", NOW_MS, [])]))._replace(
         record_count=count, last_offset_delta=count - 1, codec=KafkaCodec.ZSTD
     )

@@ -119,7 +119,7 @@ class Socket:
         self.writer.write(SIZE.pack(len(content)) + content)
 
     async def answered(self) -> int:
-        """The number of the request that the next answer is for."""
+        """Returns the number of the request that the next response is for."""
         async with asyncio.timeout(DEADLINE_S):
             (size,) = SIZE.unpack(await self.reader.readexactly(4))
             (number,) = SIZE.unpack((await self.reader.readexactly(size))[:4])
@@ -260,7 +260,7 @@ async def test_whoever_asks_a_thousand_times_at_once_is_answered_in_turn_with_al
 
 
 async def test_requests_that_never_become_whole_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each may be as large as a request, and there may be thousands of connections. The oldest one makes way."""
+    """Incomplete requests of all connections have a shared limit: the connection with the oldest one is closed."""
     monkeypatch.setattr(listener_module, "MOST_HELD_BYTES", 1)
     door = Door(connections=10, connections_per_ip=10, limits=KafkaConnectionLimits(request_bytes=1 << 20))
     slow = []
@@ -288,7 +288,7 @@ async def test_requests_that_never_become_whole_fill_no_memory(monkeypatch: pyte
 
 
 async def test_answers_that_nobody_reads_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each client may leave some thirty megabytes, and there may be thousands of clients."""
+    """Unread responses of all clients have a shared limit: each may leave some thirty megabytes."""
     monkeypatch.setattr(listener_module, "MOST_HELD_BYTES", 1)
     limits = KafkaConnectionLimits(unsent_bytes=6 << 20)
     door = Door(connections=10, connections_per_ip=10, limits=limits)

@@ -59,18 +59,18 @@ def varint(number: int) -> bytes:
 
 
 def record(time: int = 0, offset: int = 0, key: bytes = b"\1", value: bytes = b"\1", headers: bytes = b"\0") -> bytes:
-    """A record of raw parts: -1 as key and value, and no headers."""
+    """Returns a record of raw parts; by default, -1 as the lengths of key and value, and no headers."""
     body = b"\0" + varint(time) + varint(offset) + key + value + headers
     return varint(len(body)) + body
 
 
 def header_record(name: bytes) -> bytes:
-    """A record with one header, whose value is null."""
+    """Returns a record with one header, whose value is null."""
     return record(headers=varint(1) + varint(len(name)) + name + b"\1")
 
 
 def batch_of(records: bytes, count: int, codec: KafkaCodec = KafkaCodec.NONE, base_ms: int = NOW_MS) -> bytes:
-    """A batch with a right checksum around any bytes."""
+    """Returns a batch with a valid checksum around any bytes."""
     one = kafka_batch([(None, None, base_ms, [])])
     head = bytearray(one[:HEADER_BYTES])
     struct.pack_into(">i", head, 8, HEADER_BYTES - 12 + len(records))

@@ -83,7 +83,7 @@ ELSEWHERE: dict[str, str] = {
 
 
 def value_of(field: FieldDescriptor, number: int) -> Any:
-    """A scalar, in the sample (0) or another one (1)."""
+    """Returns a scalar for a field: that of the sample (0), or another one (1)."""
     given = VALUES.get(f"{field.containing_type.name}.{field.name}")
     if given is not None and number == 0:
         return given
@@ -99,7 +99,7 @@ def value_of(field: FieldDescriptor, number: int) -> Any:
 
 
 def filled(kind: Descriptor, *, depth: int = 0) -> ProtoMessage:
-    """A message with a value in each field but errors."""
+    """Returns a message with a value in each field except errors."""
     message: Any = GetMessageClass(kind)()
     for field in kind.fields:
         if field.message_type is errors_pb2.Error.DESCRIPTOR or depth > 5:
@@ -120,7 +120,7 @@ def filled(kind: Descriptor, *, depth: int = 0) -> ProtoMessage:
 
 
 def changed(message: Any) -> Iterator[tuple[str, Any]]:
-    """A message with one field changed at a time, with the message and the name of that."""
+    """Yields the message with one field changed at a time, after the name of that field."""
     for field in message.DESCRIPTOR.fields:
         what = f"{message.DESCRIPTOR.name}.{field.name}"
         other = type(message).FromString(message.SerializeToString())

@@ -129,7 +129,7 @@ FURTHER: dict[type, dict[str, Any]] = {DescribeClientQuotasRequest: {"components
 
 
 def values_of(owner: type, name: str, hint: Any) -> tuple[Any, list[Any]]:
-    """The value of a field in the sample, and others."""
+    """Returns the value of a field in the sample, and others."""
     if (given := VALUES.get(f"{owner.__name__}.{name}")) is not None:
         return given[0], [given[1]]
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
@@ -157,13 +157,13 @@ def sample_of(owner: type, name: str, hint: Any) -> Any:
 
 
 def sample(kind: type) -> Any:
-    """A message with a value in each field."""
+    """Returns a message with a value in each field."""
     hints = typing.get_type_hints(kind)
     return kind(**{field.name: values_of(kind, field.name, hints[field.name])[0] for field in fields(kind)})
 
 
 def changed(message: Any) -> Iterator[tuple[str, Any]]:
-    """A message with one field changed at a time, with the class and the name of that."""
+    """Yields the message with one field changed at a time, after the class and name of that field."""
     kind = type(message)
     hints = typing.get_type_hints(kind)
     for field in fields(message):
@@ -225,7 +225,7 @@ def served(message: KafkaMessage, version: int) -> tuple[bytes, Served] | None:
 
 
 def unused_fields(kind: type[KafkaMessage]) -> set[str]:
-    """The fields of a request that make no difference in one of the versions that carry them."""
+    """Returns the fields of a request that make no difference in one of the versions that carry them."""
     unused = set()
     table = served_versions()
     samples = [sample(kind)] + ([replace(sample(kind), **FURTHER[kind])] if kind in FURTHER else [])

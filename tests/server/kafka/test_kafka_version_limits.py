@@ -118,7 +118,7 @@ def committed_of(topics: list[Any] | None = None) -> KafkaMessage:
 
 
 def group_errors(came: Served) -> tuple[int, list[int]]:
-    """The error of a group's committed offsets, and those of its partitions."""
+    """Returns the error of a group's committed offsets, and those of its partitions."""
     codes = [each.error_code for topic in came.answer.topics for each in topic.partitions]
     return came.answer.error_code, codes
 

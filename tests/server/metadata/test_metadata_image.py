@@ -11,14 +11,14 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 
 def code_of(result: ApplyResult) -> int:
-    """The error of the only change in a request, NONE when it held."""
+    """Returns the error code of the only change in a request; NONE if it was applied."""
     (outcome,) = result.response.partition_changes.results
     return outcome.error.code
 
 
 @pytest.fixture
 def three() -> ImageLog:
-    """Three unfenced brokers and a topic of one partition on all of them, without a leader yet."""
+    """Returns three unfenced brokers, and a topic of one partition on all of them, without a leader yet."""
     made = ImageLog()
     for node in (1, 2, 3):
         made.register(node)
@@ -29,7 +29,7 @@ def three() -> ImageLog:
 
 @pytest.fixture
 def led(three: ImageLog) -> ImageLog:
-    """The same, led by node 1 in epoch 1."""
+    """Returns the image of ``three`` after node 1 has become the leader in epoch 1."""
     three.report(1, 1)
     return three
 

@@ -139,7 +139,7 @@ class MetadataMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.image.partitions)
     @rule(data=st.data(), ahead=st.integers(-1, 2))
     def a_leader_reports(self, data: st.DataObject, ahead: int) -> None:
-        """A Raft term has one leader: the term names the node, as an election would have."""
+        """Reports a leader; its node follows from the term, because a Raft term has one leader only."""
         partition = self.image.partitions[data.draw(st.sampled_from(sorted(self.image.partitions)))]
         term = max(1, partition.leader_epoch + ahead)
         node = partition.replicas[(term * 7 + partition.group) % len(partition.replicas)]

@@ -75,7 +75,7 @@ def test_a_claim_that_arrives_once_more_does_not_fence_who_made_it() -> None:
 
 
 def note(producers: NamedProducers, epoch: int, proposed: bytes) -> bytes:
-    """The note that a claim of an epoch is answered with."""
+    """Returns the note in the answer to a claim of an epoch."""
     answer = producers.claim(peer_pb2.ClaimProducer(name="a", epoch=epoch, note=proposed), 0)
     assert not answer.HasField("error")
     return answer.producer_claimed.note

@@ -39,7 +39,7 @@ class Told:
         self.journal.follow(cast("PartitionReplica", replica), leads=leads)
 
     def three(self) -> Told:
-        """Three brokers, and a topic that node 1 leads."""
+        """Adds three brokers, and a topic that node 1 leads."""
         for node in (1, 2, 3):
             self(self.image.register(node))
         self(self.image.unfence(1, 2, 3))

@@ -80,7 +80,7 @@ def test_a_service_registers_its_hooks(hook: str) -> None:
 
 
 def calls_held(part: object, depth: int) -> Iterator[PendingCalls[Waiting]]:
-    """The calls that wait somewhere in a part of a node."""
+    """Yields the tables of pending calls anywhere in a part of a node."""
     if isinstance(part, PendingCalls):
         yield part
     elif depth and type(part).__module__.startswith("quorumlog.server."):

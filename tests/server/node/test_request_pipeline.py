@@ -51,7 +51,7 @@ class Pipeline:
         return self._refuse("authenticate")
 
     def __call__(self, message: ProtoMessage, stream: int = 0, held_since: int | None = None) -> list[str]:
-        """The steps that a request passes."""
+        """Returns the steps that a request passes."""
         self.pipeline.serve(ClientRequest(1, message, stream), held_since)
         return self.steps
 

@@ -38,7 +38,7 @@ records = st.builds(
 
 @st.composite
 def logs_with_points(draw: st.DrawFn) -> tuple[list[bytes], list[CompactionPoint]]:
-    """A log, and points at ends of its batches. Clocks of different leaders may go back."""
+    """Draws a log, and points at ends of its batches. Clocks of different leaders may go back."""
     batches, ends, offset = [], [], 0
     for content in draw(st.lists(st.lists(records, min_size=1, max_size=5), min_size=1, max_size=12)):
         append_time_ms = draw(st.none() | st.integers(0, 50))

@@ -464,7 +464,7 @@ def test_the_digest_is_of_the_records_and_not_of_their_place() -> None:
 
 
 def delete(producers: NamedProducers, name: str, index: int) -> None:
-    """The entry of the metadata log at ``index`` deletes a name."""
+    """Deletes a name, by the entry of the metadata log at ``index``."""
     producers.delete(index, metadata_log_pb2.DeleteProducers(names=[name]))
 
 
@@ -526,7 +526,7 @@ def test_a_leader_that_has_not_heard_of_a_deletion_takes_nothing_of_whom_it_does
 
 
 def replayed(number: int, epoch: int = 3) -> tuple[BatchHeader, int]:
-    """One record of a replayable epoch, and its digest."""
+    """Returns the header of one record of a replayable epoch, and its digest."""
     return header(number, 1, NAMED, epoch, base_offset=number, replayable=True), 1_000 + number
 
 

@@ -297,7 +297,7 @@ def test_a_step_that_does_not_fit_is_refused_and_changes_nothing(rig: Rig, body:
 
 
 def producer(**fields: object) -> ProducerRecord:
-    """A producer that can be restored, but for some fields."""
+    """Returns a producer that can be restored, with some fields replaced."""
     made = ProducerRecord(producer_id=7, records=3, batches=[ProducerBatch(record_count=3)])
     for name, value in fields.items():
         made.ClearField(name)  # type: ignore[arg-type]

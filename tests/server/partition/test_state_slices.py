@@ -51,7 +51,7 @@ def put_together(slices: list[bytes]) -> PartitionSnapshot:
 
 
 def full_table(producers: int) -> dict[bytes, bytes]:
-    """The rows of named producers whose epochs have all the batches that they may have."""
+    """Returns the rows of named producers whose epochs have as many batches as they may have."""
     table = ProducerTable(5_000)
     for producer in range(FIRST_NAMED_PRODUCER_ID, FIRST_NAMED_PRODUCER_ID + producers):
         for sequence in range(MAX_EPOCH_BATCHES):

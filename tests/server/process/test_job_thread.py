@@ -31,7 +31,7 @@ def test_a_node_without_jobs_has_no_thread_and_may_stop() -> None:
 
 
 def test_the_job_under_way_is_waited_for_and_the_others_are_dropped() -> None:
-    """They read storage, which is closed next."""
+    """A stop waits for the job under way, and drops the others: jobs read the storage, which is closed next."""
     begun, may_end, done = threading.Event(), threading.Event(), list[int]()
     thread = JobThread(lambda each: done.append(each.number))
 

@@ -20,7 +20,7 @@ WRITERS = {"log", "_log", "_say", "_write", "write"}
 
 
 def logged_events() -> dict[str, set[str]]:
-    """Every event that a call in the server names, and the levels at which it is logged."""
+    """Returns every event that a call in the server names, and the levels at which it is logged."""
     found: dict[str, set[str]] = {}
     for path in (ROOT / "server").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -40,7 +40,7 @@ def logged_events() -> dict[str, set[str]]:
 
 
 def listed_events() -> dict[str, set[str]]:
-    """Every event of the page's tables, and its levels there."""
+    """Returns every event in the tables of the page, and its levels there."""
     found: dict[str, set[str]] = {}
     section = PAGE.partition("## The log\n")[2]
     for names, said in re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| ([^|]*) \|", section, re.M):

@@ -75,7 +75,7 @@ def status_of(url: str) -> tuple[int, str]:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[tuple[LocalCluster, list[str]]]:
-    """Three nodes with a topic that was written to and read by a consumer group, and where their metrics are."""
+    """Yields three nodes with a topic that a consumer group has read, and the addresses of their metrics."""
     reserved = ReservedPorts(3)
     addresses = [f"127.0.0.1:{port}" for port in reserved.ports]
     per_node = {node: {"metrics_listen": address} for node, address in enumerate(addresses, start=1)}

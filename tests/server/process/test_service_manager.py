@@ -103,7 +103,7 @@ def test_a_node_tells_that_it_waits_then_that_it_serves_then_that_it_stops(tmp_p
     controllers = ",".join(f"{node}@127.0.0.1:{port}" for node, port in enumerate(reserved.ports, 1))
 
     def start(node: int) -> subprocess.Popen[bytes]:
-        """Only the first one has a service manager."""
+        """Starts a node; only node 1 has a service manager."""
         listen = f"127.0.0.1:{reserved.ports[node - 1]}"
         flags = ["--node-id", str(node), "--listen", listen, "--data-dir", str(tmp_path / str(node))]
         return subprocess.Popen(

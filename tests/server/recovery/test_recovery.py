@@ -41,7 +41,7 @@ WHOLE, PARTLY, NOWHERE = 1000, 1001, 1002
 
 
 def commands(name: str = "t") -> list[metadata_log_pb2.MetadataCommand]:
-    """The metadata log of five nodes, of which three vote, and a topic."""
+    """Returns the metadata log of five nodes, of which three vote, and a topic."""
     made = [
         metadata_log_pb2.MetadataCommand(
             register_broker=peer_pb2.RegisterBroker(
@@ -77,7 +77,7 @@ def metadata_write(term: int = 3, missing: int = 0, topic: str = "t") -> RaftGro
 def log(
     group: int, terms: Sequence[int], *, voters: tuple[int, ...], term: int = 0, witness: int = 0
 ) -> RaftGroupWrite:
-    """A log of empty entries of these terms; of the witness's node, where that is given."""
+    """Returns a log of empty entries of these terms, for a group with this witness, if any."""
     members = Configuration(voters, witnesses=(witness,) if witness else ())
     write = RaftGroupWrite(group, create=members, hard_state=HardState(max([term, *terms])))
     last = ORIGIN
@@ -537,7 +537,7 @@ def test_nobody_waits_for_a_limit_of_an_earlier_loss(tmp_path: Path) -> None:
 
 
 def run(*arguments: str) -> int:
-    """The exit status of a command."""
+    """Runs a command, and returns its exit status."""
     with pytest.raises(SystemExit) as ended:
         main(list(arguments))
     return int(ended.value.code or 0)

@@ -74,7 +74,7 @@ def node() -> AskedNode:
 
 
 def named(name: str, topic_id: bytes = b"") -> list[TopicChange]:
-    """One request of each kind that names one topic."""
+    """Returns one request of each kind that names one topic."""
     wish = admin_pb2.Reassignment(topic=name, topic_id=topic_id)
     return [
         admin_pb2.DeleteTopicsRequest(names=[name], topic_ids=[topic_id] if topic_id else []),
@@ -85,7 +85,7 @@ def named(name: str, topic_id: bytes = b"") -> list[TopicChange]:
 
 
 def ids_sent(controller: Controller) -> list[bytes]:
-    """The ids that went to the controller, in their order."""
+    """Returns the ids that were sent to the controller, in order."""
     found: list[bytes] = []
     for request in controller.sent:
         found += request.delete_topics.topic_ids

@@ -141,7 +141,7 @@ class Rig:
         return self.requests
 
     def answered(self, request_id: int) -> dict[int, list[int]]:
-        """Base offsets of what was sent, by partition."""
+        """Returns the base offsets of the entries that were sent, by partition."""
         return {
             result.partition: [parse_header(entry).base_offset for entry in result.entries]
             for result in self.replies[request_id].results

@@ -68,7 +68,7 @@ class Disk:
         )
 
     def add(self, topic: str, number: int, topic_id: bytes = bytes(16)) -> int:
-        """Another log. Returns its Raft group."""
+        """Adds a log, and returns its Raft group."""
         self.groups += 1
         self.replicas._add(self.groups, Log(topic, number, topic_id))
         return self.groups

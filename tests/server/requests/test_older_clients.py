@@ -21,7 +21,7 @@ from tests.support.kafka_batches import kafka_batch, stored_kafka_entry
 
 
 def append_kafka(rig: Rig, number: int = 0) -> None:
-    """A Kafka client has written a record."""
+    """Appends a record of a Kafka client."""
     log = rig.logs[number]
     log.entries.append(stored_kafka_entry(kafka_batch([(None, b"v", 1, [])]), log.high_watermark))
     log.high_watermark += 1

@@ -247,7 +247,7 @@ async def test_a_request_too_large_is_refused_in_the_same_words_by_the_service_a
 
 
 def test_the_operator_is_told_of_refusals_that_nobody_is_answered() -> None:
-    """Once for each reason, and then now and then, with how many there were."""
+    """Refusals without a response are logged once for each reason, then at intervals, with their number."""
     lines: list[tuple[str, str, dict[str, object]]] = []
     refused: list[Error] = []
     replies, led = Replies(), Led()

@@ -319,7 +319,7 @@ async def test_a_stream_ends_when_all_is_answered_and_not_before(requests: Clien
 async def served(
     requests: ClientRequests, kind: str, request: Any, limits: NodeLimits | None = None
 ) -> tuple[Call, Meters]:
-    """A stream of one request, and what was answered at once."""
+    """Serves a stream of one request; returns the call with the immediate answers, and the meters."""
     meters = Meters()
     service = DataPlaneService(requests, limits or NodeLimits(), meters)
     call = Call(request.SerializeToString())

@@ -26,7 +26,7 @@ class Reported:
             self.failed.failed("kafka_listen", host, "wrong version number")
 
     def lines(self) -> list[AuditLine]:
-        """The new lines of the audit log."""
+        """Returns the new lines of the audit log."""
         before = len(self.audit)
         self.failed.tell()
         return self.audit[before:]
@@ -45,7 +45,7 @@ def test_a_failure_is_reported_once() -> None:
 
 
 def test_failures_are_reported_together() -> None:
-    """Those of one address make one line, and so do those of all addresses beyond the limit."""
+    """Failures of one address share a line, and so do those of all addresses beyond the limit."""
     reported = Reported()
     reported.fail(times=5)
     (line,) = reported.lines()

@@ -10,7 +10,7 @@ from quorumlog.v1 import peer_pb2
 
 
 def append(*sizes: int, index: int = 7) -> AppendRequest:
-    """An AppendRequest with entries of these sizes."""
+    """Returns an AppendRequest with entries of these sizes."""
     entries = [
         Entry(index + place, 3, EntryKind.BATCH, 0, bytes([place]) * size) for place, size in enumerate(sizes, 1)
     ]

@@ -25,7 +25,7 @@ class Streams:
         self.ended = 0
 
     async def serve(self, _unused: object, context: Context) -> None:
-        """One call."""
+        """Serves one call until it ends."""
         try:
             # A client may have this before the server's own call of write() returns: the end may come inside it.
             await context.write(b"begun")

@@ -36,7 +36,7 @@ IDENTITY = PeerIdentity("cluster", SENDER, "directory", 2**64 - 1, "127.0.0.1:1"
 
 
 def chain(count: int, *, group: int = GROUP, first: int = 11, term: int = TERM, body: bytes = b"body") -> list[Entry]:
-    """Consecutive sealed entries."""
+    """Returns consecutive sealed entries."""
     entries: list[Entry] = []
     previous = 12345
     for index in range(first, first + count):

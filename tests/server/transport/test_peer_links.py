@@ -262,7 +262,7 @@ async def test_what_a_stranger_claims_to_be_tells_of_no_cluster(ends: tuple[End,
 
 @pytest.mark.parametrize("refused", [False, True])
 async def test_strangers_who_came_and_went_leave_nothing_behind(ends: tuple[End, End], refused: bool) -> None:
-    """Each comes under a node id of its own; those that are refused call themselves something long, too."""
+    """Unknown peers leave no state behind, although each has a node id of its own and a refusal of any length."""
     first, second = ends
     await joined(first, second)
     strangers = range(10, 115) if refused else range(10, 20)

@@ -402,7 +402,8 @@ def test_an_assignment_beyond_the_limit_is_refused() -> None:
 
 
 def test_what_members_of_all_classic_groups_say_has_a_limit() -> None:
-    """One group may have eight megabytes, and there may be ten thousand of them."""
+    """Classic groups have a shared limit in bytes: each may have eight megabytes, and there may be ten thousand of
+    them."""
     rig = ClassicRig(limits=ConsumerGroupLimits(coordinator_bytes=972))
     (a,), _ = rig.form("a", protocols=[("range", bytes(900))])
     assert code(rig.joined(rig.join(group="two"))) == "GROUP_MAX_SIZE_REACHED"

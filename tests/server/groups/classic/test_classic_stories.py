@@ -76,7 +76,7 @@ class Story:
         self.calls: list[int] = []
 
     def who(self, who: int | str) -> str:
-        """A member's id."""
+        """Returns a member id: as given, or the one assigned at this position, counted from the newest."""
         if isinstance(who, str):
             return who
         given = [
@@ -87,7 +87,7 @@ class Story:
         return given[-1 - who] if who < len(given) else ""
 
     def do(self, what: str, *how: object) -> None:
-        """One thing happens."""
+        """Carries out one event."""
         rig = self.rig
         match what, how:
             case "join", (who, name, protocols, session_ms, rebalance_ms, named_first, can_skip, kind):
@@ -143,7 +143,7 @@ class Story:
                 rig.takes = takes  # type: ignore[assignment]
 
     def obey(self, member_id: str) -> None:
-        """A member does what is due in its group."""
+        """Joins or syncs, as is due for the member in its group."""
         group = self.rig.table.groups.get(GROUP)
         classic = group.classic if group is not None else None
         if classic is None or member_id not in classic.members:
