@@ -73,7 +73,7 @@ def test_users_and_addresses_wait_briefly(free: int, keys: tuple[str, str]) -> N
 
 
 def test_failures_are_forgotten_after_their_last() -> None:
-    """The time counts from the last failure, not from the first."""
+    """Failures are forgotten some time after the last of them, not after the first."""
     failures, now = FailedSignIns(), NOW
     for _ in range(5):
         failures.failed(now, "alice", "home")

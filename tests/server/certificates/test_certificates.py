@@ -47,7 +47,7 @@ def test_a_certificate_says_of_whom_it_is_and_for_which_hosts(tmp_path: Path, au
 def test_each_certificate_of_a_file_is_shown(
     tmp_path: Path, authority: Issued, node: Issued, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """While authorities are replaced, a file has the former one and the next."""
+    """All certificates of a file are shown: it has two authorities while one replaces the other."""
     both = tmp_path / "both.crt"
     following = create_authority(tmp_path, "next-ca")
     both.write_bytes(authority.certificate.read_bytes() + following.certificate.read_bytes())

@@ -57,7 +57,7 @@ def test_they_wait_until_the_nodes_that_they_are_for_have_registered(nodes: int,
 
 
 def test_they_wait_for_the_voters_that_there_are_now() -> None:
-    """The quorum has moved since the controller was opened."""
+    """Coordinators wait for the present voters, even if the quorum has changed since the controller was opened."""
     cluster = Planned(2, CoordinatorPlan())
     cluster.voters = (1,)
     assert cluster.coordinators().code == ErrorCode.NONE

@@ -479,7 +479,7 @@ def test_what_members_say_in_all_groups_together_has_a_limit() -> None:
 
 
 def test_what_was_said_in_a_former_group_of_the_name_releases_nothing_in_the_next(coordinator: Coordinator) -> None:
-    """The same member comes to the same epoch in both."""
+    """A late heartbeat from a deleted group releases nothing in the next group of the name, even in the same epoch."""
     (a,) = joined(coordinator, "a")
     late = a.request(owned=())
     a.leave()

@@ -91,7 +91,7 @@ def test_a_commit_that_comes_late_takes_no_later_one_back(coordinator: Coordinat
 
 
 def test_an_older_epoch_counts_for_what_the_member_has_had_since(coordinator: Coordinator) -> None:
-    """A commit on its way while the member comes to a new epoch is of work that it has done."""
+    """A commit of an older epoch counts for partitions owned since then: it may be in flight when the epoch changes."""
     a = Client(coordinator, "a")
     until_stable([a])
     b = Client(coordinator, "b")
@@ -193,7 +193,8 @@ def test_offsets_and_groups_have_limits() -> None:
 
 
 def test_offsets_of_all_groups_together_have_a_limit() -> None:
-    """A group may have a hundred thousand, each with a text of four kilobytes, and there may be ten thousand groups."""
+    """The offsets of all groups have a shared limit: a group may have a hundred thousand, each with four kilobytes of
+    text."""
     coordinator = Coordinator(Topics(t=4), ConsumerGroupLimits(coordinator_bytes=150))
     assert commit(coordinator, {T0: 1, T1: 1}) == ["NONE", "NONE"]
     assert commit(coordinator, {T2: 1}) == ["NONE"]

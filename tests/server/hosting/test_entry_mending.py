@@ -196,7 +196,8 @@ def test_the_only_one_with_the_metadata_does_not_wait_for_ever_for_what_nobody_c
 
 
 def test_metadata_are_led_by_one_that_can_apply_them() -> None:
-    """A controller that never comes further would lead for as long as a voter is behind it."""
+    """A controller that can no longer apply its log hands over: it would otherwise lead as long as a voter is behind
+    it."""
     mending = Mending(never=GROUP, applied=1)
     mending.lead()
     mending.refused(True, False)

@@ -39,14 +39,14 @@ def test_two_replicas_that_have_the_same_entry_damaged_do_not_wait_for_each_othe
         (Configuration((1, 2, 3)), {2, 3}, True),
         (Configuration((1, 2, 3)), {2}, False),
         (Configuration((1, 2)), {2}, False),
-        # One voter is not heard: a majority has given the entry up all the same.
+        # One voter does not answer: a majority has a snapshot in place of the entry all the same.
         (Configuration((1, 2, 3, 4, 5)), {2, 3, 4}, True),
         (Configuration((1, 2, 3, 4, 5)), {2, 3}, False),
         (Configuration((1, 2, 3), outgoing=(1, 3, 4, 5, 6)), {3, 4, 5}, False),
         (Configuration((2, 3), learners=(1,)), {2, 3}, True),
         (Configuration((2, 3), learners=(1,)), {3}, False),
         (Configuration((2, 3), learners=(1, 4)), {2, 3}, True),
-        # Its vote is not needed, so a voter that is not heard does not delay it either.
+        # Its vote is not needed, so a voter that does not answer does not delay it either.
         (Configuration((2, 3, 4), learners=(1,)), {2, 3}, True),
         (Configuration((2, 3, 4), learners=(1,)), {2}, False),
         (Configuration((2,), learners=(1,)), {2}, True),

@@ -175,7 +175,7 @@ def test_the_next_deadline_is_the_earliest_lease() -> None:
     sleeper = setting.sleep(7, leader=1)
     assert sleeper.quiescent
     for _ in range(3):
-        # Node 3 continues to send, and no longer hears this node.
+        # Node 3 continues to send, and no longer receives anything from this node.
         setting.now += HEARTBEAT
         setting.leases.begin_round()
         setting.hear(2)

@@ -307,7 +307,7 @@ def test_the_committed_codec_is_fresh() -> None:
 
 
 def test_stale_modules_are_reported(tmp_path: Path) -> None:
-    """A module that was edited, removed, or left behind by an API that is no longer listed."""
+    """Modules that were edited, removed, or left behind by an API that is no longer listed are reported as stale."""
     copy = Path(shutil.copytree(CODEC, tmp_path / "codec", ignore=shutil.ignore_patterns("__pycache__")))
     with (copy / "apis.py").open("a") as edited:
         edited.write("# edited\n")

@@ -183,7 +183,7 @@ def test_the_right_password_lets_a_client_in_and_says_for_how_long(sign_in: Sign
 
 @pytest.mark.parametrize(("version", "lifetime_ms"), [(0, 0), (1, 900_000), (2, 900_000)])
 def test_lifetimes_are_told_from_version_one(version: int, lifetime_ms: int) -> None:
-    """KIP-368. The first version has no room for it."""
+    """Session lifetimes are reported from version 1 on (KIP-368): version 0 has no field for them."""
     one = Connected()
     one.shake("PLAIN")
     answer = one.show(b"\0alice\0" + PASSWORD, version)

@@ -155,7 +155,7 @@ BUSY_FETCH = Error(code=ErrorCode.NOT_LEADER_OR_FOLLOWER, leader=LeaderHint(node
 ZSTD = stored_kafka_entry(kafka_batch(ROWS * 100, KafkaCodec.ZSTD), 5)
 GONE = KafkaError.UNKNOWN_TOPIC_OR_PARTITION, KafkaError.UNKNOWN_TOPIC_ID
 
-#: By module and constant; where one stands for several things, with a word about which.
+#: By module and constant, followed by the case if a constant limits several things.
 LIMITS: dict[str, Limit] = {
     "cluster._NONE_MEANS_ALL": Limit(
         1, metadata_requests.MetadataRequest([]), lambda came: came.questions[0].all_topics, True, False
@@ -296,7 +296,8 @@ def test_every_limit_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("version", [2, 7])
 def test_busy_coordinators_are_no_empty_groups(version: int) -> None:
-    """A consumer that reads "nothing committed" begins again at the start, or at the end."""
+    """A busy coordinator returns an error, not an empty group: otherwise a consumer would start at the beginning or the
+    end."""
     message = committed_requests.OffsetFetchRequest("one", None)
     assert group_errors(serve(message, version, LOADING)) == (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, [])
 
@@ -323,7 +324,7 @@ OMITTED = {
 
 @pytest.mark.parametrize("name", OMITTED)
 def test_heartbeats_keep_what_they_omit(name: str) -> None:
-    """A member names what it wants in its first heartbeat, and null afterwards: what it named stays."""
+    """A field that is null in a later heartbeat keeps its value from an earlier one."""
     said = {field: value for field, (_, value, _) in OMITTED.items()}
     for value, omits in ((OMITTED[name][0], True), (OMITTED[name][1], False)):
         said[name] = value

@@ -88,7 +88,7 @@ def test_a_majority_of_controllers_that_returned_empty_is_said_to_be_lost() -> N
 
 @pytest.mark.scenario("19a")
 def test_two_wiped_nodes_of_three_do_not_form_a_new_cluster() -> None:
-    """The third answers that it is formed."""
+    """Two wiped nodes of three do not form a cluster, because the third reports the existing one."""
     membership = formed()
     wiped = Formation(1, "new1", "a:1", CONTROLLERS)
     assert wiped.on_identified(identity(2, directory="new2"), ClusterStanding()) is None

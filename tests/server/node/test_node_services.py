@@ -67,7 +67,7 @@ def test_no_service_of_a_cluster_member_is_left_out_of_its_list() -> None:
 
 @pytest.mark.parametrize("hook", ["after_events", "on_time", "client_gone", "stream_closed", "raft_group_gone"])
 def test_a_service_registers_its_hooks(hook: str) -> None:
-    """A method with the name of a hook would otherwise look as if it were called."""
+    """A service registers every method that has the name of a hook: otherwise the method would never be called."""
     member = Trio(0)._machines[1].node._member
     assert member is not None
     services = member.services.in_order

@@ -33,7 +33,7 @@ def image_with(*topics: str) -> MetadataImage:
 
 
 def test_topic_counters_never_decrease() -> None:
-    """Replicas of a topic leave the node one after the other; what each has counted stays."""
+    """Topic counters keep the counts of replicas that leave the node."""
     replicas = {
         1: replica("t", 100, 10, 7),
         2: replica("t", 20, 2, 5),
@@ -60,7 +60,7 @@ def test_topic_counters_never_decrease() -> None:
 
 
 def test_a_deleted_topic_is_forgotten() -> None:
-    """A new topic of its name starts from zero."""
+    """The counters of a deleted topic are dropped: a new topic of the same name starts from zero."""
     replicas = {1: replica("t", 100, 10, 7)}
     readings = PartitionReadings(
         1, cast(Any, SimpleNamespace(led=lambda: [])), cast(Any, SimpleNamespace(logs=replicas)), cast(Any, None)

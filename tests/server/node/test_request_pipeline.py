@@ -70,7 +70,7 @@ def test_a_held_request_is_authenticated_again(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_refused_stream_gets_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The admission ends the stream instead."""
+    """A refused stream receives no response: the admission ends it instead."""
     pipeline = Pipeline(monkeypatch, "authenticate")
     pipeline(data_plane_pb2.FetchRequest(), stream=7)
     assert (pipeline.steps, pipeline.replies) == (["authenticate"], [])

@@ -64,5 +64,6 @@ def test_a_pass_begins_with_a_log_that_has_the_entries_of_its_batches() -> None:
 
 
 def test_a_pass_waits_while_a_snapshot_takes_the_place_of_the_log() -> None:
-    """The log in memory begins behind the snapshot already, and the disk still has what was before it."""
+    """A pass waits while a snapshot replaces the log: the log in memory already begins behind the snapshot, but the
+    disk still has the earlier entries."""
     assert look(anchor=52).next_deadline is not None

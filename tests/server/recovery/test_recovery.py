@@ -298,7 +298,8 @@ def test_every_survivor_has_the_same_metadata_and_its_own_partitions_alone(two: 
 
 @pytest.mark.parametrize("topic", ["t", "__groups-1"])
 def test_a_partition_that_begins_anew_gives_no_offset_a_second_time(tmp_path: Path, topic: str) -> None:
-    """A topic whose name only begins with that of the coordinators' topic is a log like any other."""
+    """A partition that is created again starts above all former offsets, also if its topic's name only begins with that
+    of the coordinators' topic."""
     metadata = metadata_write(topic=topic)
     one = directory(tmp_path, 1, log(WHOLE, [1], voters=(1, 2, 3)), metadata=metadata)
     other = directory(tmp_path, 4, log(PARTLY, [1], voters=(2, 1, 4)), metadata=metadata)
@@ -401,7 +402,7 @@ def test_of_two_copies_that_are_as_far_the_one_without_damage_goes_on(tmp_path: 
 
 
 def test_a_damaged_copy_that_is_ahead_does_not_go_on(tmp_path: Path) -> None:
-    """Alone with an entry that it cannot apply it would never lead."""
+    """A damaged copy is not kept, even if it is longer: with an entry that it cannot apply, it would never lead."""
     one = directory(tmp_path, 1, log(PARTLY, [1] * 100, voters=(2, 1, 4)))
     damage(one, log(PARTLY, [1] * 100, voters=(2, 1, 4)).entries[4])
     other = directory(tmp_path, 4, log(PARTLY, [1, 1], voters=(2, 1, 4)))

@@ -93,7 +93,8 @@ class Watched:
 
 
 def test_a_replica_beside_one_other_and_a_witness_is_kept_until_its_partition_is_moved_away() -> None:
-    """Node 1 may lead with a log that its own disk does not have yet: what is committed may be on this disk alone."""
+    """A damaged replica beside one other and a witness is kept: node 1 may lead with entries that are not on its disk
+    yet, so committed ones may be on this disk only."""
     watched = Watched(PartitionRecord(TOPIC, 0, GROUP, (1, 2), (1,), 1, 3, witness=3), up=(1, 3))
     watched.damaged.hear(0, GROUP, Heartbeat(1, 2, 3, 5, 1))
     watched.damaged.on_time(0, 0)

@@ -26,7 +26,8 @@ def partitions(*, restricted: bool = True) -> PartitionErrors:
 
 
 def test_of_an_id_that_the_metadata_do_not_have_nobody_is_served() -> None:
-    """A replica may be here all the same: the node was away, and its metadata are older than what is on its disk."""
+    """A topic id that is not in the metadata is refused, even if its replica is on disk: the node's metadata may be
+    old."""
     absent = partitions()
     assert absent.refusal(ALICE, ACL_OPERATION_READ, KNOWN) is None
     for client in (ALICE, ROOT):

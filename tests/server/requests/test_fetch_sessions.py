@@ -414,7 +414,7 @@ def test_sessions_that_nobody_uses_make_way_and_others_do_not() -> None:
     waiting = rig.ask(2, stream=2)
     rig.now += MS
     assert not rig.replies[rig.ask(1, [0, 1], stream=3, max_wait_ms=0)].HasField("error")
-    # Of the two it was the one that waits for nothing.
+    # Of the two sessions, the one without a waiting request was evicted.
     gone = rig.ask(2, stream=1)
     assert rig.replies[gone].error.code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
     assert waiting not in rig.replies

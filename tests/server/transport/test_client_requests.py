@@ -176,7 +176,8 @@ async def test_a_call_that_nobody_waits_for_leaves_nothing_behind(
 async def test_a_call_is_waited_for_as_long_as_it_says_and_never_past_its_deadline(
     timeout_ms: int, remaining_s: float | None, waits_s: float
 ) -> None:
-    """The node answers by the request's own time, and knows better than this why there is no answer."""
+    """A call waits slightly longer than its request's timeout, and never past its deadline: the node answers first, and
+    its answer gives the reason."""
     request = data_plane_pb2.InitProducerIdRequest(timeout_ms=timeout_ms)
     waited = unary_calls._timeout_s(request, Call(remaining_s=remaining_s))  # type: ignore[arg-type]
     assert waited == pytest.approx(waits_s)

@@ -63,6 +63,6 @@ def test_failures_are_reported_together() -> None:
 
 
 def test_every_failure_has_a_reason() -> None:
-    """The error of a connection that was reset has no text."""
+    """Every failure has a reason, also the error of a reset connection, which has no text."""
     assert reason_of(ConnectionAbortedError()) == "ConnectionAbortedError"
     assert reason_of(ssl.SSLError(1, "wrong version number")) == "wrong version number"

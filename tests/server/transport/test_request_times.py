@@ -73,7 +73,7 @@ def test_what_is_appended_while_a_transaction_is_under_way_waits_for_the_next_on
 
 
 def test_an_answer_that_does_not_wait_for_the_own_disk_ends_that_stage() -> None:
-    """Two followers are a majority without the leader."""
+    """The fsync stage ends with an answer that does not wait for the leader's disk: two followers are a majority."""
     watched = Watched()
     watched.times.came(1, PRODUCE)
     watched.step(0, 0, writes=True)

@@ -40,7 +40,7 @@ class KeyFile:
 
 
 class Node:
-    """A node that answers each token at once, and what it heard of."""
+    """A node that answers each token at once, and records the events that it receives."""
 
     def __init__(self) -> None:
         self._reserved = ReservedPorts(1)

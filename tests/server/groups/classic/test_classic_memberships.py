@@ -591,7 +591,7 @@ def test_members_whose_sessions_end_while_the_log_takes_nothing_go_later(rig: Cl
     assert rig.state == "EMPTY"
 
 
-# -- who may ----------------------------------------------------------------------------------------------------------
+# -- permissions ------------------------------------------------------------------------------------------------------
 
 
 class Rules:

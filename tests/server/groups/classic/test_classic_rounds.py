@@ -290,7 +290,7 @@ def test_of_two_protocols_of_one_name_the_first_counts(rig: ClassicRig) -> None:
     assert [row.metadata for row in rig.joined(call).members] == [b"first"]
 
 
-# -- ids that are given first -----------------------------------------------------------------------------------------
+# -- ids assigned before joining --------------------------------------------------------------------------------------
 
 
 def test_a_new_member_comes_back_with_the_id_that_it_was_given(rig: ClassicRig) -> None:
