@@ -1,4 +1,4 @@
-"""What compiled modules must not contain, because machine code does something else with it than the interpreter."""
+"""Compiled modules contain nothing that machine code treats in another way than the interpreter."""
 
 from __future__ import annotations
 

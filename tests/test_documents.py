@@ -116,7 +116,7 @@ def test_every_error_of_the_clients_stands_in_the_table_as_it_is() -> None:
 
 
 def _defaults(tables: str) -> dict[str, str]:
-    """What the rows of tables say, whose first cell has names and whose second has their defaults, or that of all."""
+    """Returns defaults by name, from rows with names in the first cell and their defaults in the second."""
     shown: dict[str, str] = {}
     for keys, defaults in re.findall(r"^\| (`[a-z_]+`(?:, `[a-z_]+`)*) \| (.*?) \| .* \|$", tables, re.M):
         names = re.findall(r"`(\w+)`", keys)
@@ -183,7 +183,7 @@ def test_links_of_a_document_lead_somewhere(document: Path) -> None:
 
 
 def anchors_of(document: Path) -> set[str]:
-    """What the headings of a document are linked by."""
+    """Returns the anchors of a document's headings."""
     found: set[str] = set()
     for _, line in outside_of_code(document.read_text()):
         if heading := re.fullmatch(r"#+ (.+)", line):

@@ -28,7 +28,7 @@ BLOCKS = [
 
 
 def git(*arguments: str) -> str:
-    """What git says; skips in a copy of the sources without their history."""
+    """Returns the output of git; skips in a copy of the sources without their history."""
     done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"git {arguments[0]} says: {done.stderr.strip()}")

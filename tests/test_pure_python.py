@@ -1,4 +1,4 @@
-"""What is compiled can be passed over, and the package says what it runs."""
+"""Compiled modules can be ignored, and the package reports which kind it runs."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def reachable_from(*modules: str) -> dict[Path, ast.Module]:
 
 
 def complaints(tree: ast.Module) -> Iterator[str]:
-    """What could suspend a step, or make it depend on anything but its arguments."""
+    """Returns code that could suspend a step, or make it depend on anything but its arguments."""
     for node in ast.walk(tree):
         if isinstance(node, SUSPENSIONS):
             yield f"{node.lineno}: {type(node).__name__}"

@@ -152,7 +152,10 @@ class LostDisks:
         """Returns the error if the disk of a node cannot be given up, or None."""
         node, lost = broker.node_id, self.by_node.get(broker.node_id)
         if not broker.fenced:
-            problem = f"node {node} is up, with its data: only the disk of a node that is down can be given up"
+            problem = (
+                f"node {node} is up, with its data: only the disk of a node that is down can be given up; if it has"
+                " just stopped, try again in a few seconds"
+            )
         elif broker.leaving:
             problem = (
                 f"node {node} is being drained, which replaces it by others: wait for that, or call it off first"

@@ -47,7 +47,7 @@ def handover() -> list[GroupOperation]:
 
 
 def messages(operations: list[GroupOperation], end: int = 4, tolerance_us: int = 0) -> str:
-    """What is wrong."""
+    """Returns the anomalies."""
     verdict = check_groups(GroupHistory(operations), {PART: end}, tolerance_us, knows_when_work_ends=True)
     return "; ".join(anomaly.message for anomaly in verdict.anomalies)
 

@@ -1,4 +1,4 @@
-"""What counts as a leadership that has moved, and what gaps are held against."""
+"""Changes of leadership that count, and the limits for gaps."""
 
 from quorumlog.chaos.processes.leaderships import METADATA, Leadership, differences
 from quorumlog.chaos.processes.report import GapBounds, Report, Round

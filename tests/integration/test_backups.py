@@ -228,7 +228,7 @@ def send_again(cluster: LocalCluster, topic: str, stored: BackedUpBatch) -> data
     results: list[data_plane_pb2.ProduceResult] = []
 
     def is_answered() -> bool:
-        """Whether it led who was asked."""
+        """True if the contacted node led the partition."""
         with grpc.insecure_channel(cluster.address(leader_of(cluster, topic))) as channel:
             [answer] = data_plane_pb2_grpc.DataPlaneStub(channel).Produce(iter([request]), timeout=30)
         results[:] = answer.results

@@ -70,15 +70,30 @@ def test_a_node_whose_data_is_deleted_under_load_is_its_own_replacement(lost: in
             load.goes_on()
 
 
+def give_up_disk_of_3(cluster: LocalCluster) -> str:
+    """Gives up the disk of node 3, and returns what the command prints.
+
+    The controller refuses that until it has noticed that the node is down.
+    """
+    printed: list[str] = []
+
+    def given_up() -> bool:
+        done = cli(cluster, "nodes", "replace", "3", "--with", "3", "--no-wait")
+        assert done.returncode == 0 or "node 3 is up" in done.stderr, done.stderr
+        printed.append(done.stdout)
+        return done.returncode == 0
+
+    until(given_up, "the disk of node 3 is given up")
+    return printed[-1]
+
+
 def test_a_disk_that_was_given_up_does_not_count_when_it_is_found_again() -> None:
     with LocalCluster(nodes=3) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         admin.create_topics([NewTopic("t", num_partitions=2, replication_factor=3)])
         cluster.kill(3)
         found = cluster.data_dir(3).with_name("found")
         shutil.move(cluster.data_dir(3), found)
-        given_up = cli(cluster, "nodes", "replace", "3", "--with", "3", "--no-wait")
-        assert given_up.returncode == 0, given_up.stderr
-        assert "start node 3 with an empty data directory" in given_up.stdout
+        assert "start node 3 with an empty data directory" in give_up_disk_of_3(cluster)
         shutil.copytree(found, cluster.data_dir(3))
         cluster.start(3)
         until(lambda: "was given up as lost" in cluster.log_path(3).read_text(), "it is told")
@@ -122,13 +137,7 @@ def test_another_node_gets_the_vote_of_one_that_never_returns_on_its_new_disk() 
         admin.create_topics([NewTopic("t", replica_assignments={0: [1, 2, 3]})])
         cluster.kill(3)
 
-        def given_up() -> bool:
-            done = cli(cluster, "nodes", "replace", "3", "--with", "3", "--no-wait")
-            # The controller refuses it until it has noticed that the node is down.
-            assert done.returncode == 0 or "node 3 is up" in done.stderr, done.stderr
-            return done.returncode == 0
-
-        until(given_up, "the disk of node 3 is given up")
+        give_up_disk_of_3(cluster)
         until(lambda: len(admin.describe_quorum().voters) == 2, "the quorum continues without it")
 
         def replaced() -> bool:
