@@ -28,7 +28,8 @@ $(STAMP): $(VENV)/.requirements pyproject.toml setup.py native/kafka_records.c
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-setup: $(STAMP)  ## make .venv and install everything, locked
+setup: $(STAMP)  ## make .venv and install everything, locked; report compiled modules
+	@$(BIN)/python tools/compiled_state.py
 
 # A tree beside the editable install: what is edited is seen there once it is compiled again.
 COMPILED := build/compiled
@@ -103,7 +104,7 @@ test-fast: $(STAMP)  ## the inner loop: what needs no process and no seeds, in a
 	@$(PYTEST) -q -n auto -m "not ($(PROCESSES) or thorough)" $(addprefix tests/,raft storage server sdk cli chaos console test_imports.py test_house.py) $(PYTEST_ARGS)
 
 test-logic: $(STAMP)  ## what starts no process: the core, the node, the clients, the simulator
-	@$(PYTEST) -n auto -m "not ($(PROCESSES))" $(PYTEST_ARGS) || test $$? -eq 5
+	@$(PYTEST) -n auto --dist worksteal -m "not ($(PROCESSES))" $(PYTEST_ARGS) || test $$? -eq 5
 
 test-processes: $(STAMP)  ## what starts nodes, commands, Spark
 	@$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "($(PROCESSES)) and not alone" $(PYTEST_ARGS) || test $$? -eq 5

@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parent
 SOURCES = ROOT / "src"
 UNITS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["quorumlog"]["compiled"]
 
-#: With this in the environment, the modules of ``[tool.quorumlog.compiled]`` are compiled as well. It needs mypy and a
-#: C compiler: ``pip wheel --no-build-isolation .``, or ``make compile``.
+#: With 1 in the environment, the modules of ``[tool.quorumlog.compiled]`` are compiled too: for ``make compile``, or a
+#: wheel. It needs mypy and a C compiler; ``packaging/build_backend.py`` sets it where both are there.
 COMPILE = "QUORUMLOG_COMPILE"
 #: ``make compile`` puts compiled modules here, beside links to all sources.
 TREE = ROOT / "build" / "compiled"
@@ -35,6 +35,7 @@ SHARED_FILES = {
     "share/fish/vendor_completions.d": ["packaging/completion/quorumlog.fish"],
     "share/quorumlog": [
         "packaging/quorumlog.service",
+        "packaging/quorumlog-mirror@.service",
         "packaging/prometheus/alerts.yml",
         "packaging/grafana/quorumlog.json",
     ],
@@ -94,7 +95,7 @@ def native(optional: bool) -> Extension:
 
 def extensions() -> list[Extension]:
     """Returns what is compiled: all on request, the C parts for a development install, nothing for the pure wheel."""
-    if os.environ.get(COMPILE) == "1":
+    if os.environ.get(COMPILE) == "1" and {"bdist_wheel", "build_ext"} & {*sys.argv}:
         return [*compiled(), native(optional=False)]
     return [native(optional=True)] if "editable_wheel" in sys.argv else []
 
@@ -137,6 +138,7 @@ class SourceDistribution(sdist):
 if not (SOURCES / "quorumlog" / "raft").is_dir():
     sys.exit("src/quorumlog/raft is not a link to raft: git config core.symlinks true && git checkout -- src")
 setup(
+    options={"build_ext": {"parallel": True}},
     data_files=[*SHARED_FILES.items()],
     cmdclass={"install_data": InstallData, "sdist": SourceDistribution},
     ext_modules=extensions(),

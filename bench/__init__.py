@@ -31,7 +31,7 @@ Clusters:
   long partitions are not read.
 - ``drained_node``, ``lost_disk``: a node is drained, a disk is lost.
 - ``scrape``, ``console``, ``tls``: costs of metrics, of an open console, of TLS and ACLs.
-- ``tuning``: what settings of clients gain.
+- ``tuning``: what settings of clients gain; ``client_path``: processor time of a record in a producer's process.
 
 Spark:
 

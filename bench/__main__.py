@@ -91,32 +91,32 @@ def main() -> int:
     """Measures and reports; returns the exit status."""
     if len(sys.argv) > 1 and sys.argv[1] in COMMANDS:
         return COMMANDS[sys.argv[1]](sys.argv[2:])
-    given = _parser().parse_args()
+    parsed = _parser().parse_args()
     console = result_console()
-    scale = given.scale * (QUICK_SCALE if given.quick else 1)
-    repetitions = given.repetitions or (3 if given.quick else 5)
-    chosen = [m for m in measurements(scale) if re.search(given.only, m.figures[0].name)]
+    scale = parsed.scale * (QUICK_SCALE if parsed.quick else 1)
+    repetitions = parsed.repetitions or (3 if parsed.quick else 5)
+    chosen = [m for m in measurements(scale) if re.search(parsed.only, m.figures[0].name)]
     if not chosen:
         names = "; ".join(m.figures[0].name for m in measurements(1))
-        print(f"bench: error: --only {given.only!r} matches none of: {names}", file=sys.stderr)
+        print(f"bench: error: --only {parsed.only!r} matches none of: {names}", file=sys.stderr)
         return 2
     all_runs = [Runs(measurement) for measurement in chosen]
-    given.work_dir.mkdir(parents=True, exist_ok=True)
+    parsed.work_dir.mkdir(parents=True, exist_ok=True)
     try:
-        _measure(console, all_runs, repetitions, given.work_dir)
+        _measure(console, all_runs, repetitions, parsed.work_dir)
     except (JobError, BarePathError, ClusterError, QuorumlogError) as problem:
         print(f"bench: error: {' '.join(str(problem).split())}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
     rows: list[Row] = [row for runs in all_runs for row in rows_of(runs)]
-    if given.markdown:
+    if parsed.markdown:
         print(markdown(rows))
     else:
         show(console, rows, repetitions)
-    if given.json is not None:
-        write_json(given.json, shlex.join(["python", "-m", "bench", *sys.argv[1:]]), rows, all_runs)
-        console.print(f"written to {given.json}")
+    if parsed.json is not None:
+        write_json(parsed.json, shlex.join(["python", "-m", "bench", *sys.argv[1:]]), rows, all_runs)
+        console.print(f"written to {parsed.json}")
     return 0
 
 

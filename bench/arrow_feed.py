@@ -93,7 +93,7 @@ class ArrowFeed:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.arrow_feed", "--size", str(self._size)],
             cwd=_ROOT,
-            # Its end tells the server that the parent process has exited, for whatever reason.
+            # Its end notifies the server that the parent process has exited, for whatever reason.
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -121,8 +121,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.arrow_feed", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="a free one unless given")
     parser.add_argument("--size", type=int, required=True, help="bytes of a value")
-    given = parser.parse_args()
-    uvloop.run(serve(given.port, given.size))
+    parsed = parser.parse_args()
+    uvloop.run(serve(parsed.port, parsed.size))
 
 
 if __name__ == "__main__":

@@ -246,8 +246,8 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--followers", default="", help="host:port,host:port")
-    given = parser.parse_args()
-    uvloop.run(serve(given.port, given.data_dir, [address for address in given.followers.split(",") if address]))
+    parsed = parser.parse_args()
+    uvloop.run(serve(parsed.port, parsed.data_dir, [address for address in parsed.followers.split(",") if address]))
 
 
 if __name__ == "__main__":

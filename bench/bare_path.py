@@ -63,7 +63,7 @@ class BarePath:
                 *("--data-dir", str(self._data_dir / name), "--followers", followers),
             ],
             cwd=_ROOT,
-            # Its end tells the node that the parent process has exited, for whatever reason.
+            # Its end notifies the node that the parent process has exited, for whatever reason.
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

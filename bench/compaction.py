@@ -18,7 +18,7 @@ from quorumlog.sdk import Admin, NewTopic, Producer
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.records.record_batch import encode, to_log_schema
 from quorumlog.server.config.options import NodeLimits
-from quorumlog.server.partition.compaction_pass import CompactionPass
+from quorumlog.server.partition.compaction_pass import CleanSection, CompactionPass
 from quorumlog.server.partition.compaction_state import CompactionPoint
 from quorumlog.wire.entry import Codec, build_batch, seal_batch
 
@@ -68,7 +68,9 @@ def pass_rates(megabytes: int) -> tuple[float, float]:
 def _pass(clean: list[bytes], dirty: list[bytes], end_batch: int) -> tuple[list[bytes], float]:
     point = CompactionPoint(end_batch * RECORDS_PER_BATCH, 0, 0, 0)
     began = time.perf_counter()
-    compaction = CompactionPass(1, [point], lambda: clean, lambda: dirty, NodeLimits().compaction_batch_bytes)
+    compaction = CompactionPass(
+        1, [point], CleanSection(lambda: clean), lambda: dirty, NodeLimits().compaction_batch_bytes
+    )
     made = [batch for work in compaction.run() for batch in work.batches]
     return made, sum(map(len, clean + dirty)) / 1e6 / (time.perf_counter() - began)
 
@@ -130,14 +132,14 @@ def main(arguments: list[str]) -> int:
     """Measures and prints; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench compaction", description=__doc__)
     parser.add_argument("--megabytes", type=int, default=48, help="size of the compacted section of keyed records; 48")
-    given = parser.parse_args(arguments)
-    if not 1 <= given.megabytes <= 1024:
-        parser.error(f"--megabytes {given.megabytes}: give a number from 1 to 1024")
+    parsed = parser.parse_args(arguments)
+    if not 1 <= parsed.megabytes <= 1024:
+        parser.error(f"--megabytes {parsed.megabytes}: give a number from 1 to 1024")
     print(shlex.join(["python", "-m", "bench", "compaction", *arguments]))
-    first, second = pass_rates(given.megabytes)
+    first, second = pass_rates(parsed.megabytes)
     print(f"a pass alone: {first:.0f} MB/s over new records, {second:.0f} MB/s with as many compacted before")
     try:
-        quiet, busy, rates = latencies(given.megabytes)
+        quiet, busy, rates = latencies(parsed.megabytes)
     except (ClusterError, QuorumlogError, TimeoutError) as problem:
         print(f"bench: error: {' '.join(str(problem).split())}", file=sys.stderr)
         return 1

@@ -256,17 +256,17 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--only", default="", help="regular expression of the measurements' names")
     add_json(parser)
     add_work_dir(parser)
-    given = parser.parse_args(arguments)
-    chosen = [each for each in measurements(given.scale) if re.search(given.only, each.figures[0].name)]
+    parsed = parser.parse_args(arguments)
+    chosen = [each for each in measurements(parsed.scale) if re.search(parsed.only, each.figures[0].name)]
     if not chosen:
         names = "; ".join(each.figures[0].name for each in measurements(1))
-        print(f"bench: error: --only {given.only!r} matches none of: {names}", file=sys.stderr)
+        print(f"bench: error: --only {parsed.only!r} matches none of: {names}", file=sys.stderr)
         return 2
     load = os.getloadavg()[0]
-    given.work_dir.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=given.work_dir))
+    parsed.work_dir.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=parsed.work_dir))
     try:
-        found = measure(find_sides(given.others, folder), chosen, given.repetitions, folder)
+        found = measure(find_sides(parsed.others, folder), chosen, parsed.repetitions, folder)
     except UnknownSideError as problem:
         print(f"bench: error: {problem}", file=sys.stderr)
         return 2
@@ -276,14 +276,14 @@ def main(arguments: list[str]) -> int:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     console = result_console()
-    console.print(table_of(found, given.repetitions))
+    console.print(table_of(found, parsed.repetitions))
     for comparison in found:
         for name, why in comparison.failures.items():
             console.print(f"{comparison.measurement.figures[0].name}, {name}: {why}")
     console.print(f"load average before: {load:.1f}")
-    if given.json is not None:
+    if parsed.json is not None:
         command = shlex.join(["python", "-m", "bench", "compare", *arguments])
-        given.json.write_text(json.dumps(report_of(found, command), indent=2) + "\n")
+        parsed.json.write_text(json.dumps(report_of(found, command), indent=2) + "\n")
     return 0
 
 
@@ -307,13 +307,13 @@ def lay_out(commit: str, folder: Path) -> Path | None:
     if (source / "src" / "quorumlog").is_dir():
         return source / "src"
     # Earlier commits map their folders to packages.
-    floors = tomllib.loads((source / "pyproject.toml").read_text())["tool"]["setuptools"]["package-dir"]
+    folders = tomllib.loads((source / "pyproject.toml").read_text())["tool"]["setuptools"]["package-dir"]
     root = packages / "quorumlog"
     packages.mkdir()
-    if "quorumlog" in floors:
-        (source / floors["quorumlog"]).rename(root)
+    if "quorumlog" in folders:
+        (source / folders["quorumlog"]).rename(root)
     root.mkdir(exist_ok=True)
-    for name, place in floors.items():
+    for name, place in folders.items():
         if name.count(".") == 1 and not (root / name.partition(".")[2]).exists():
             (root / name.partition(".")[2]).symlink_to(source / place, target_is_directory=True)
     wire = root / "wire"

@@ -252,26 +252,28 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--turns", type=int, default=5, help="number of turns without and with a page")
     parser.add_argument("--look", type=float, default=10.0, help="duration of each in seconds")
     add_json(parser)
-    given = parser.parse_args(arguments)
+    parsed = parser.parse_args(arguments)
     chromium = shutil.which("chromium") if find_spec("playwright") is not None else None
-    figures = ConsoleFigures(given.partitions, given.groups, assets_bytes=Assets().compressed_bytes)
+    figures = ConsoleFigures(parsed.partitions, parsed.groups, assets_bytes=Assets().compressed_bytes)
     try:
         with ExitStack() as running:
             cluster = running.enter_context(LocalCluster(nodes=NODES))
-            fill(cluster.bootstrap_servers, given.partitions, given.groups)
+            fill(cluster.bootstrap_servers, parsed.partitions, parsed.groups)
             url, console = running.enter_context(running_console(cluster.bootstrap_servers))
-            watch_turns(cluster, url, console, figures, given.turns, given.look)
+            watch_turns(cluster, url, console, figures, parsed.turns, parsed.look)
             if chromium is not None:
-                figures.picture_s = draw(url, chromium, given.turns)
+                figures.picture_s = draw(url, chromium, parsed.turns)
             kill_a_leader(cluster, url, figures)
     except (ClusterError, ConsoleError, QuorumlogError, OSError) as problem:
         print(f"bench: error: {' '.join(str(problem).split())}", file=sys.stderr)
         return 1
     lines = lines_of(figures)
     show(
-        result_console(), f"a console on {given.partitions} partitions and {given.groups} groups on three nodes", lines
+        result_console(),
+        f"a console on {parsed.partitions} partitions and {parsed.groups} groups on three nodes",
+        lines,
     )
-    if given.json is not None:
+    if parsed.json is not None:
         command = shlex.join(["python", "-m", "bench", "console", *arguments])
-        write_json(given.json, {"command": command, **dataclasses.asdict(figures)}, lines)
+        write_json(parsed.json, {"command": command, **dataclasses.asdict(figures)}, lines)
     return 0

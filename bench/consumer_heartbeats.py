@@ -210,14 +210,14 @@ class Heartbeats:
     def _await_settled(self, clients: list[ClientProcess]) -> None:
         groups, members = self.figures.groups, self.figures.groups * self.figures.members
         deadline = time.monotonic() + self._wait_s
-        told = 0
+        reported = 0
         while True:
             seen = [client.look() for client in clients]
             joined, settled = sum(one.joined for one in seen), sum(one.settled for one in seen)
             if (joined, settled) == (members, groups):
                 return
-            if joined >= told + members // 5:
-                told = joined
+            if joined >= reported + members // 5:
+                reported = joined
                 self._say(f"{joined} members, {settled} groups settled")
             if time.monotonic() > deadline:
                 errors = [one.errors for one in seen]
@@ -286,27 +286,26 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--clients", type=int, default=2, help="processes that the members run in; 2")
     parser.add_argument("--watch", type=float, default=20.0, help="seconds of each look at the nodes; 20")
     add_json(parser)
-    given = parser.parse_args(arguments)
-    if given.groups < given.clients:
-        parser.error(f"--groups {given.groups}: each of {given.clients} clients needs one")
+    parsed = parser.parse_args(arguments)
+    if parsed.groups < parsed.clients:
+        parser.error(f"--groups {parsed.groups}: each of {parsed.clients} clients needs one")
     console = result_console()
-    wait_s = 60 + 4 * given.groups * given.members / given.join_rate
+    wait_s = 60 + 4 * parsed.groups * parsed.members / parsed.join_rate
     try:
         with LocalCluster(nodes=NODES) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
-            admin.create_topics([NewTopic(TOPIC, given.partitions, NODES)])
-            tasks = _tasks(cluster.bootstrap_servers, given)
-            figures = Heartbeats(cluster, admin, tasks, given.watch, wait_s, console.print).measure()
+            admin.create_topics([NewTopic(TOPIC, parsed.partitions, NODES)])
+            tasks = _tasks(cluster.bootstrap_servers, parsed)
+            figures = Heartbeats(cluster, admin, tasks, parsed.watch, wait_s, console.print).measure()
     except (ClusterError, HeartbeatsError, QuorumlogError) as problem:
         print(f"bench: error: {' '.join(str(problem).split())}", file=sys.stderr)
         return 1
     lines = lines_of(figures)
-    title = (
-        f"{given.groups} groups x {given.members} members, three nodes; load average before {figures.load_average:.1f}"
-    )
+    load = f"load average before {figures.load_average:.1f}"
+    title = f"{parsed.groups} groups x {parsed.members} members, three nodes; {load}"
     show(console, title, lines)
-    if given.json is not None:
+    if parsed.json is not None:
         command = shlex.join(["python", "-m", "bench", "consumer-heartbeats", *arguments])
-        write_json(given.json, {"command": command, **dataclasses.asdict(figures)}, lines)
+        write_json(parsed.json, {"command": command, **dataclasses.asdict(figures)}, lines)
     return 0
 
 

@@ -203,9 +203,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--clients", type=int, default=2, help="processes that the members run in; 2")
     parser.add_argument("--session-ms", type=int, default=45_000, help="session timeout; 45000")
     add_json(parser)
-    given = parser.parse_args(arguments)
-    if given.members < given.clients:
-        parser.error(f"--members {given.members}: each of {given.clients} clients needs one")
+    parsed = parser.parse_args(arguments)
+    if parsed.members < parsed.clients:
+        parser.error(f"--members {parsed.members}: each of {parsed.clients} clients needs one")
     console = result_console()
     load = os.getloadavg()[0]
     try:
@@ -214,8 +214,8 @@ def main(arguments: list[str]) -> int:
             Admin(bootstrap_servers=cluster.bootstrap_servers) as admin,
             ExitStack() as running,
         ):
-            admin.create_topics([NewTopic(TOPIC, given.members, NODES)])
-            share, rest = divmod(given.members, given.clients)
+            admin.create_topics([NewTopic(TOPIC, parsed.members, NODES)])
+            share, rest = divmod(parsed.members, parsed.clients)
             clients = [
                 running.enter_context(
                     ConsumerProcess(
@@ -224,25 +224,25 @@ def main(arguments: list[str]) -> int:
                             GROUP,
                             TOPIC,
                             share + (number < rest),
-                            given.session_ms,
+                            parsed.session_ms,
                         )
                     )
                 )
-                for number in range(given.clients)
+                for number in range(parsed.clients)
             ]
             for client in clients:
-                client.line(ANSWER_TIMEOUT_S + given.members)
-            failovers = measure(cluster, admin, clients, given.kills, console.print)
+                client.line(ANSWER_TIMEOUT_S + parsed.members)
+            failovers = measure(cluster, admin, clients, parsed.kills, console.print)
     except (ChaosError, ClusterError, FailoverError, QuorumlogError) as problem:
         print(f"bench: error: {' '.join(str(problem).split())}", file=sys.stderr)
         return 1
     lines = lines_of(failovers)
-    show(console, f"{given.members} members of one group, three nodes; load average before {load:.1f}", lines)
+    show(console, f"{parsed.members} members of one group, three nodes; load average before {load:.1f}", lines)
     for one in failovers:
         for change in one.changed[:5]:
             console.print(f"changed after node {one.coordinator} was killed: {change}")
-    if given.json is not None:
+    if parsed.json is not None:
         command = shlex.join(["python", "-m", "bench", "coordinator-failover", *arguments])
         figures = [dataclasses.asdict(one) for one in failovers]
-        write_json(given.json, {"command": command, "failovers": figures}, lines)
+        write_json(parsed.json, {"command": command, "failovers": figures}, lines)
     return 0

@@ -75,9 +75,9 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--partition-bytes", type=int, default=1_000_000, help="size of each partition's log; 1000000")
     add_steady_load(parser, "seconds of load before the drain; 10")
-    given = parser.parse_args(arguments)
+    parsed = parser.parse_args(arguments)
     load = os.getloadavg()[0]
-    figures = on_cluster(given, measure, nodes=4, controllers=3)
+    figures = on_cluster(parsed, measure, nodes=4, controllers=3)
     if figures is None:
         return 1
     headline = (
@@ -85,7 +85,7 @@ def main(arguments: list[str]) -> int:
         f" {figures.errors} errors in {figures.sent} records; load average before {load:.1f}"
     )
     tell(headline, {"before": figures.before, "during": figures.during})
-    if given.json is not None:
+    if parsed.json is not None:
         command = shlex.join(["python", "-m", "bench", "drain", *arguments])
-        given.json.write_text(json.dumps({"command": command, "figures": dataclasses.asdict(figures)}, indent=2))
+        parsed.json.write_text(json.dumps({"command": command, "figures": dataclasses.asdict(figures)}, indent=2))
     return 0

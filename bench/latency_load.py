@@ -88,7 +88,7 @@ def latencies(values: list[float]) -> tuple[float, float, float]:
 
 
 def add_steady_load(parser: argparse.ArgumentParser, watched: str) -> None:
-    """Adds the options of the load, and of what is told.
+    """Adds the options of the load, and of the output.
 
     Arguments:
         watched: what ``--watch`` means.

@@ -172,16 +172,16 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--repetitions", type=int, default=300, help="look-ups of each kind")
     parser.add_argument("--nodes", type=int, default=1, choices=(1, 3), help="of the cluster")
     add_json(parser)
-    given = parser.parse_args(arguments)
+    parsed = parser.parse_args(arguments)
     try:
-        figures = measure(given.records, given.small_batch, given.large_batch, given.repetitions, given.nodes)
+        figures = measure(parsed.records, parsed.small_batch, parsed.large_batch, parsed.repetitions, parsed.nodes)
     except (ClusterError, QuorumlogError) as problem:
         print(f"bench: error: {' '.join(str(problem).split())}", file=sys.stderr)
         return 1
     lines = lines_of(figures)
-    title = f"{given.records:,} records of {VALUE_BYTES} bytes; load average {figures.load_average:.1f}"
+    title = f"{parsed.records:,} records of {VALUE_BYTES} bytes; load average {figures.load_average:.1f}"
     show(result_console(), title, lines)
-    if given.json is not None:
+    if parsed.json is not None:
         command = shlex.join(["python", "-m", "bench", "lookups", *arguments])
-        write_json(given.json, {"command": command, **dataclasses.asdict(figures)}, lines)
+        write_json(parsed.json, {"command": command, **dataclasses.asdict(figures)}, lines)
     return 0

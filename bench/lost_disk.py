@@ -102,17 +102,17 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--partitions", type=int, default=12, help="of factor 3, on three nodes; 12")
     parser.add_argument("--partition-bytes", type=int, default=20_000_000, help="of each partition's log; 20000000")
     add_steady_load(parser, "seconds of load before and without the node; 10")
-    given = parser.parse_args(arguments)
+    parsed = parser.parse_args(arguments)
     load = os.getloadavg()[0]
-    figures = on_cluster(given, measure, nodes=3)
+    figures = on_cluster(parsed, measure, nodes=3)
     if figures is None:
         return 1
     headline = (
-        f"{given.partitions} replicas, {figures.size_bytes / 1e6:.0f} MB, were back and in sync after"
+        f"{parsed.partitions} replicas, {figures.size_bytes / 1e6:.0f} MB, were back and in sync after"
         f" {figures.in_sync_s:.1f} s; {figures.errors} errors in {figures.sent} records; load average before {load:.1f}"
     )
     tell(headline, {"before": figures.before, "node down": figures.down, "during": figures.during})
-    if given.json is not None:
+    if parsed.json is not None:
         command = shlex.join(["python", "-m", "bench", "lost-disk", *arguments])
-        given.json.write_text(json.dumps({"command": command, "figures": dataclasses.asdict(figures)}, indent=2))
+        parsed.json.write_text(json.dumps({"command": command, "figures": dataclasses.asdict(figures)}, indent=2))
     return 0

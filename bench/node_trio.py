@@ -255,8 +255,8 @@ class Trio:
             machine.inbox.append(StorageDone(effects.transaction.number))
         machine.replies.extend(reply.message for reply in effects.replies)
         for address in effects.identify:
-            asked = self._machines[self._by_address[address]].node
-            machine.inbox.append(PeerIdentified(asked.identity, asked.standing(number)))
+            contacted = self._machines[self._by_address[address]].node
+            machine.inbox.append(PeerIdentified(contacted.identity, contacted.standing(number)))
         if effects.connect is not None:
             machine.wanted = effects.connect
         for peer in machine.wanted.keys() - machine.connected:

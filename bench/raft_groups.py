@@ -48,7 +48,7 @@ class PartitionFailover:
 
     Arguments:
         led: partitions that it led.
-        first_metadata_s, all_metadata_s: as metadata said.
+        first_metadata_s, all_metadata_s: as reported by the metadata.
         first_write_s, all_write_s: until a record, sent right after the kill to each of them, was acknowledged.
         write_median_s: the same, median over the partitions.
     """
@@ -66,7 +66,7 @@ class RaftGroupFigures:
     """Everything that one run measured. Memory is per node in KiB, in the order of the nodes.
 
     Arguments:
-        moved_while_idle: partitions that began a new term though nothing happened.
+        moved_while_idle: partitions that started a new term though nothing happened.
     """
 
     groups: int
@@ -290,17 +290,17 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--groups", type=int, default=1_000, help="partitions, each on all three nodes")
     parser.add_argument("--idle", type=float, default=20.0, help="seconds of each look at idle nodes")
     add_json(parser)
-    given = parser.parse_args(arguments)
+    parsed = parser.parse_args(arguments)
     console = result_console()
     try:
         with LocalCluster(nodes=NODES) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
-            figures = RaftGroups(cluster, admin, given.groups, given.idle, console.print).measure()
+            figures = RaftGroups(cluster, admin, parsed.groups, parsed.idle, console.print).measure()
     except (ClusterError, RaftGroupsError, QuorumlogError) as problem:
         print(f"bench: error: {' '.join(str(problem).split())}", file=sys.stderr)
         return 1
     lines = lines_of(figures)
-    show(console, f"{given.groups} partitions on three nodes; load average {figures.load_average:.1f}", lines)
-    if given.json is not None:
+    show(console, f"{parsed.groups} partitions on three nodes; load average {figures.load_average:.1f}", lines)
+    if parsed.json is not None:
         command = shlex.join(["python", "-m", "bench", "raft-groups", *arguments])
-        write_json(given.json, {"command": command, **dataclasses.asdict(figures)}, lines)
+        write_json(parsed.json, {"command": command, **dataclasses.asdict(figures)}, lines)
     return 0

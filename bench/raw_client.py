@@ -21,7 +21,7 @@ ACKS_ALL = -1
 TIMEOUT_MS = 30_000
 #: How long the client waits for every partition of a new topic to have a leader.
 LEADERS_WITHIN_S = 15.0
-#: How often a run is begun that a move of leadership spoils, and the pause before the next.
+#: How often a run is started that a move of leadership spoils, and the pause before the next.
 ATTEMPTS = 4
 PAUSE_S = 1.0
 

@@ -54,7 +54,7 @@ class _ScheduledWriter(threading.Thread):
         self._over = threading.Event()
 
     def run(self) -> None:
-        """Until it is told to stop."""
+        """Runs until it receives the signal to stop."""
         try:
             with Producer(bootstrap_servers=self._bootstrap_servers, linger_ms=0) as producer:
                 number, due = 0, time.monotonic()
@@ -183,8 +183,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--session-ms", type=int, default=9_000, help="session timeout of the members; 9000")
     parser.add_argument("--quiet", type=float, default=8.0, help="seconds before each change and after it; 8")
     add_json(parser)
-    given = parser.parse_args(arguments)
-    heartbeat_ms = min(HEARTBEAT_MS, given.session_ms // 3)
+    parsed = parser.parse_args(arguments)
+    heartbeat_ms = min(HEARTBEAT_MS, parsed.session_ms // 3)
     console = result_console()
     load = os.getloadavg()[0]
     try:
@@ -194,22 +194,22 @@ def main(arguments: list[str]) -> int:
             tempfile.TemporaryDirectory() as directory,
             MemberProcesses(Path(directory)) as members,
         ):
-            admin.create_topics([NewTopic(TOPIC, given.partitions, NODES)])
+            admin.create_topics([NewTopic(TOPIC, parsed.partitions, NODES)])
             plan = MemberPlan(
                 clients={"bootstrap_servers": cluster.bootstrap_servers},
                 group=GROUP,
                 log="",
                 topic=TOPIC,
-                session_timeout_ms=given.session_ms,
+                session_timeout_ms=parsed.session_ms,
                 heartbeat_interval_ms=heartbeat_ms,
                 commit_every=20,
                 asynchronous=True,
             )
-            writer = _ScheduledWriter(cluster.bootstrap_servers, given.partitions, given.interval_ms / 1_000)
+            writer = _ScheduledWriter(cluster.bootstrap_servers, parsed.partitions, parsed.interval_ms / 1_000)
             writer.start()
             try:
-                effects = Rebalances(members, plan, given.quiet, console.print).measure(
-                    given.repetitions, [given.only] if given.only else KINDS
+                effects = Rebalances(members, plan, parsed.quiet, console.print).measure(
+                    parsed.repetitions, [parsed.only] if parsed.only else KINDS
                 )
             finally:
                 writer.stop()
@@ -218,14 +218,14 @@ def main(arguments: list[str]) -> int:
     except (ChaosError, ClusterError, QuorumlogError) as problem:
         print(f"bench: error: {' '.join(str(problem).split())}", file=sys.stderr)
         return 1
-    lines = lines_of(effects, given.session_ms, heartbeat_ms)
+    lines = lines_of(effects, parsed.session_ms, heartbeat_ms)
     title = (
-        f"{given.partitions} partitions, {MEMBERS} to {MEMBERS + 1} members, a record every {given.interval_ms:g} ms;"
-        f" heartbeats {heartbeat_ms} ms, session {given.session_ms} ms; load average before {load:.1f}"
+        f"{parsed.partitions} partitions, {MEMBERS} to {MEMBERS + 1} members, a record every {parsed.interval_ms:g} ms;"
+        f" heartbeats {heartbeat_ms} ms, session {parsed.session_ms} ms; load average before {load:.1f}"
     )
     show(console, title, lines)
-    if given.json is not None:
+    if parsed.json is not None:
         command = shlex.join(["python", "-m", "bench", "rebalance", *arguments])
         figures = {kind: dataclasses.asdict(effect) for kind, effect in effects.items()}
-        write_json(given.json, {"command": command, "effects": figures}, lines)
+        write_json(parsed.json, {"command": command, "effects": figures}, lines)
     return 0

@@ -100,7 +100,7 @@ def show(console: Console, rows: list[Row], repetitions: int) -> None:
 
 
 def markdown(rows: list[Row]) -> str:
-    """The table as it stands in the documentation."""
+    """The table as it is in the documentation."""
     lines = ["| what | quorumlog | bare path | ratio (min-max of the pairs) | target |", "|---|---|---|---|---|"]
     for row in rows:
         target = "" if row.target is None else f"{'≤' if row.lower_is_better else '≥'} {row.target:g}"

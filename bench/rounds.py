@@ -147,7 +147,7 @@ def idle_cost(groups: int, seconds: float = IDLE_S) -> IdleCost:
 
 
 def _collect() -> None:
-    """As the shipped node after its start: what exists is no garbage, and later collections are spared it."""
+    """As the shipped node after its start: what exists is not garbage, and later collections are spared it."""
     gc.collect()
     gc.freeze()
 
@@ -158,13 +158,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, help="how often each shape is measured")
     parser.add_argument("--groups", type=int, default=1_000, help="idle partitions")
     add_json(parser)
-    given = parser.parse_args(arguments)
+    parsed = parser.parse_args(arguments)
     load = os.getloadavg()[0]
-    core = core_costs(given.repetitions)
-    costs = round_costs(repetitions=given.repetitions)
-    idle = [idle_cost(groups) for groups in (0, given.groups)]
+    core = core_costs(parsed.repetitions)
+    costs = round_costs(repetitions=parsed.repetitions)
+    idle = [idle_cost(groups) for groups in (0, parsed.groups)]
     show(result_console(), core, costs, idle)
-    if given.json is not None:
+    if parsed.json is not None:
         report = {
             "command": shlex.join(["python", "-m", "bench", "rounds", *arguments]),
             "finished_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -174,8 +174,8 @@ def main(arguments: list[str]) -> int:
             "rounds": [{**asdict(cost), "entry_us": cost.entry_us} for cost in costs],
             "idle": [asdict(cost) for cost in idle],
         }
-        given.json.parent.mkdir(parents=True, exist_ok=True)
-        given.json.write_text(json.dumps(report, indent=2) + "\n")
+        parsed.json.parent.mkdir(parents=True, exist_ok=True)
+        parsed.json.write_text(json.dumps(report, indent=2) + "\n")
     return 0
 
 

@@ -42,7 +42,7 @@ class ScrapeFigures:
 
     Arguments:
         seconds: of each scrape, as its client saw it.
-        samples: lines that are no comment, of the last one.
+        samples: lines that are not comments, of the last one.
         page_bytes: its size.
         cpu_s_per_scrape: processor time of the node beyond that of as long a time without.
     """
@@ -79,7 +79,7 @@ def measure(cluster: LocalCluster, addresses: list[str], figures: ScrapeFigures,
     """Scrapes each node, and takes down what it cost."""
     pids = [pid for node in cluster.node_ids if (pid := cluster.pid(node)) is not None]
     for address, pid in zip(addresses, pids, strict=True):
-        scrape(address)  # What is made at the first one is there.
+        scrape(address)  # Objects that the first one makes exist afterwards.
         resting = watch([pid], idle_s).cpu_percent[0] / 100
         began, used = time.monotonic(), cpu_seconds(pid)
         taken = [scrape(address) for _ in range(scrapes)]
@@ -118,24 +118,24 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--scrapes", type=int, default=30, help="of each node")
     parser.add_argument("--idle", type=float, default=5.0, help="seconds for which a node is watched without any")
     add_json(parser)
-    given = parser.parse_args(arguments)
+    parsed = parser.parse_args(arguments)
     console = result_console()
-    figures = ScrapeFigures(given.partitions, given.groups)
+    figures = ScrapeFigures(parsed.partitions, parsed.groups)
     reserved = ReservedPorts(NODES)
     addresses = [f"127.0.0.1:{port}" for port in reserved.ports]
     listening = {node: {"metrics_listen": address} for node, address in enumerate(addresses, start=1)}
     try:
         with LocalCluster(nodes=NODES, node_settings=listening) as cluster:
-            fill(cluster.bootstrap_servers, given.partitions, given.groups)
-            measure(cluster, addresses, figures, given.scrapes, given.idle)
+            fill(cluster.bootstrap_servers, parsed.partitions, parsed.groups)
+            measure(cluster, addresses, figures, parsed.scrapes, parsed.idle)
     except (ClusterError, QuorumlogError, OSError) as problem:
         print(f"bench: error: {' '.join(str(problem).split())}", file=sys.stderr)
         return 1
     finally:
         reserved.close()
     lines = lines_of(figures)
-    show(console, f"{given.partitions} partitions and {given.groups} groups on three nodes", lines)
-    if given.json is not None:
+    show(console, f"{parsed.partitions} partitions and {parsed.groups} groups on three nodes", lines)
+    if parsed.json is not None:
         command = shlex.join(["python", "-m", "bench", "scrape", *arguments])
-        write_json(given.json, {"command": command, **dataclasses.asdict(figures)}, lines)
+        write_json(parsed.json, {"command": command, **dataclasses.asdict(figures)}, lines)
     return 0

@@ -151,7 +151,7 @@ def show(console: Console, figures: SparkFigures) -> None:
 
 
 def markdown(figures: SparkFigures) -> str:
-    """Both tables as they stand in the documentation."""
+    """Both tables as they are in the documentation."""
     tables = []
     for head, lines in ((RATE_HEAD, rate_lines(figures.rates)), (LATENCY_HEAD, latency_lines(figures))):
         rows = [head, ["---"] * len(head), *lines]
@@ -182,14 +182,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
     add_json(parser)
     add_work_dir(parser)
-    given = parser.parse_args(arguments)
-    amounts = QUICK if given.quick else FULL
-    if given.rounds:
-        amounts = dataclasses.replace(amounts, rounds=Count(given.rounds, practice=1))
+    parsed = parser.parse_args(arguments)
+    amounts = QUICK if parsed.quick else FULL
+    if parsed.rounds:
+        amounts = dataclasses.replace(amounts, rounds=Count(parsed.rounds, practice=1))
     console = result_console()
-    given.work_dir.mkdir(parents=True, exist_ok=True)
+    parsed.work_dir.mkdir(parents=True, exist_ok=True)
     try:
-        with tempfile.TemporaryDirectory(dir=given.work_dir) as data_dir:
+        with tempfile.TemporaryDirectory(dir=parsed.work_dir) as data_dir:
             spark = local_session("quorumlog bench", log_level="off")
             try:
                 figures = measure(spark, Path(data_dir), amounts, console.print)
@@ -198,10 +198,10 @@ def main(arguments: list[str]) -> int:
     except (ClusterError, FeedError, PySparkException, QuorumlogError, WrongRowsError) as problem:
         print(f"bench: error: {' '.join(str(problem).split())}", file=sys.stderr)
         return 1
-    if given.markdown:
+    if parsed.markdown:
         print(markdown(figures))
     else:
         show(console, figures)
-    if given.json is not None:
-        _write_json(given.json, shlex.join(["python", "-m", "bench", "spark", *arguments]), figures)
+    if parsed.json is not None:
+        _write_json(parsed.json, shlex.join(["python", "-m", "bench", "spark", *arguments]), figures)
     return 0

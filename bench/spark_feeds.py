@@ -1,6 +1,6 @@
 """Spark data sources and sinks with nothing behind them: the ceilings of reading and writing a log from Spark.
 
-``bench-feed`` gives as many rows as it is told to, with the columns of the source: out of the Python worker's memory,
+``bench-feed`` gives as many rows as requested, with the columns of the source: out of the Python worker's memory,
 or with option ``address`` as the bytes that :mod:`bench.arrow_feed` streams. ``bench-discard`` takes rows and throws
 them away.
 """

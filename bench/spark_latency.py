@@ -102,7 +102,7 @@ def passage(spark: SparkSession, bootstrap: str, records: Count) -> PassageLaten
 
 
 def _await_first(query: StreamingQuery) -> None:
-    """Until a query has looked at its source: it begins at what is latest then."""
+    """Until a query has looked at its source: it starts at what is latest then."""
     deadline_s = time.monotonic() + _LIMIT_S
     while query.lastProgress is None:
         if not query.isActive or time.monotonic() > deadline_s:

@@ -104,7 +104,7 @@ class SparkRates:
         }
 
     def measure(self, rounds: Count, say: Callable[[str], None]) -> list[Rates]:
-        """Writes what is to be read, and runs everything round by round."""
+        """Writes the data to read, and runs everything round by round."""
         say("writing the rows to read")
         fill_topic(self._bootstrap, _READ_TOPIC, self._read_rows)
         kinds = [

@@ -43,7 +43,7 @@ CONFIGURATION = Configuration((1,))
 
 @dataclass(slots=True)
 class _Log:
-    """One group's log as its leader knows it."""
+    """One group's log as its leader sees it."""
 
     group: int
     last: EntryId = ORIGIN
@@ -144,23 +144,23 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--cluster", action="store_true", help="three real nodes instead of one storage environment")
     add_json(parser)
     add_work_dir(parser)
-    given = parser.parse_args(arguments)
-    if given.retained_mib < 1 or any(size < 1 for size in given.batch_kib or ()):
+    parsed = parser.parse_args(arguments)
+    if parsed.retained_mib < 1 or any(size < 1 for size in parsed.batch_kib or ()):
         print("bench: error: --retained-mib and --batch-kib are at least 1", file=sys.stderr)
         return 2
-    sizes = [size << 10 for size in given.batch_kib] if given.batch_kib else BATCH_BYTES
-    given.work_dir.mkdir(parents=True, exist_ok=True)
+    sizes = [size << 10 for size in parsed.batch_kib] if parsed.batch_kib else BATCH_BYTES
+    parsed.work_dir.mkdir(parents=True, exist_ok=True)
     found = []
     for batch_bytes in sizes:
-        directory = Path(tempfile.mkdtemp(dir=given.work_dir))
+        directory = Path(tempfile.mkdtemp(dir=parsed.work_dir))
         try:
-            run = measure_cluster if given.cluster else measure
-            found.append(run(directory, batch_bytes, given.retained_mib * MIB))
+            run = measure_cluster if parsed.cluster else measure
+            found.append(run(directory, batch_bytes, parsed.retained_mib * MIB))
         finally:
             shutil.rmtree(directory, ignore_errors=True)
     _show(found)
-    if given.json is not None:
-        given.json.write_text(json.dumps([asdict(steady) for steady in found], indent=2) + "\n")
+    if parsed.json is not None:
+        parsed.json.write_text(json.dumps([asdict(steady) for steady in found], indent=2) + "\n")
     return 0
 
 

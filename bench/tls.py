@@ -60,7 +60,7 @@ RULES_TURNS = 6
 
 
 class UnreadyError(Exception):
-    """A cluster did not come to what is to be measured. The message is one line."""
+    """A cluster did not reach the state to measure. The message is one line."""
 
 
 @dataclass(slots=True)
@@ -116,20 +116,20 @@ class _Side:
 
 def main(arguments: list[str]) -> int:
     """Measures and reports; returns the exit status."""
-    given = _parser().parse_args(arguments)
+    parsed = _parser().parse_args(arguments)
     console = result_console()
-    given.work_dir.mkdir(parents=True, exist_ok=True)
+    parsed.work_dir.mkdir(parents=True, exist_ok=True)
     try:
-        pairs = _measured(given, console)
+        pairs = _measured(parsed, console)
     except (JobError, ClusterError, QuorumlogError, UnreadyError) as problem:
         print(f"bench: error: {' '.join(str(problem).split())}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    _show(console, pairs, given.repetitions)
-    if given.json is not None:
-        _write(given.json, shlex.join(["python", "-m", "bench", "--tls", *arguments]), pairs)
-        console.print(f"written to {given.json}")
+    _show(console, pairs, parsed.repetitions)
+    if parsed.json is not None:
+        _write(parsed.json, shlex.join(["python", "-m", "bench", "--tls", *arguments]), pairs)
+        console.print(f"written to {parsed.json}")
     return 0
 
 
@@ -150,7 +150,7 @@ def _measured(given: argparse.Namespace, console: Console) -> list[TwoSides]:
     }
     latency = TwoSides("latency of one batch of 100 B, p50", "ms", tls, 1.2, lower_is_better=True)
     killed = TwoSides("killed leader, longest gap", "ms", tls, 1.25, lower_is_better=True)
-    asked = TwoSides(f"produce batches of {BATCH_RECORDS:,} x {RECORD_BYTES} B", "MB/s", rules, 0.99)
+    comparison = TwoSides(f"produce batches of {BATCH_RECORDS:,} x {RECORD_BYTES} B", "MB/s", rules, 0.99)
     for repetition in range(given.repetitions):
         first = repetition % 2
         console.print(f"repetition {repetition + 1} of {given.repetitions}", style="dim")
@@ -164,8 +164,10 @@ def _measured(given: argparse.Namespace, console: Console) -> list[TwoSides]:
         with _both(given.work_dir, _with_tls, _with_rules) as sides:
             size = BATCH_RECORDS * RECORD_BYTES
             for turn in range(RULES_TURNS):
-                _alternate(asked, sides, (first + turn) % 2, _throughput(size, int(64_000_000 * given.scale) // size))
-    return [*batches.values(), latency, killed, asked]
+                _alternate(
+                    comparison, sides, (first + turn) % 2, _throughput(size, int(64_000_000 * given.scale) // size)
+                )
+    return [*batches.values(), latency, killed, comparison]
 
 
 def _alternate(pair: TwoSides, sides: tuple[_Side, _Side], first: int, measure: Measure) -> None:

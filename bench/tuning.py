@@ -237,29 +237,29 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--only", default="", help="only loads with this in their name, such as '64 KiB, 1 p'")
     add_json(parser)
     add_work_dir(parser)
-    given = parser.parse_args(arguments)
-    chosen = [cell for cell in cells(given.scale) if given.only in cell.name]
+    parsed = parser.parse_args(arguments)
+    chosen = [cell for cell in cells(parsed.scale) if parsed.only in cell.name]
     if not chosen:
         names = "; ".join(cell.name for cell in cells(1))
-        print(f"bench: error: --only {given.only!r} is in none of: {names}", file=sys.stderr)
+        print(f"bench: error: --only {parsed.only!r} is in none of: {names}", file=sys.stderr)
         return 2
     load = os.getloadavg()[0]
-    given.work_dir.mkdir(parents=True, exist_ok=True)
+    parsed.work_dir.mkdir(parents=True, exist_ok=True)
     try:
-        found = measure({cell: list(cell.tunings) for cell in chosen}, given.repetitions, given.work_dir)
+        found = measure({cell: list(cell.tunings) for cell in chosen}, parsed.repetitions, parsed.work_dir)
         doubted = {cell: [DEFAULTS, name] for cell, values in found.items() if (name := best(values)) != DEFAULTS}
-        again = measure(doubted, given.repetitions, given.work_dir) if doubted else {}
+        again = measure(doubted, parsed.repetitions, parsed.work_dir) if doubted else {}
     except (JobError, ClusterError, QuorumlogError) as problem:
         print(f"bench: error: {' '.join(str(problem).split())}", file=sys.stderr)
         return 1
-    show(found, again, given.repetitions)
+    show(found, again, parsed.repetitions)
     result_console().print(f"load average before: {load:.1f}")
-    if given.json is not None:
+    if parsed.json is not None:
         figures, figures_again = (
             {cell.name: dict(values) for cell, values in results.items()} for results in (found, again)
         )
         command = shlex.join(["python", "-m", "bench", "tuning", *arguments])
-        given.json.write_text(
+        parsed.json.write_text(
             json.dumps({"command": command, "per_second": figures, "per_second_again": figures_again}, indent=2)
         )
     return 0

@@ -23,7 +23,7 @@ def run(
     *,
     rounds: Annotated[
         int | None,
-        typer.Option("--rounds", min=1, help="Number of fault injections; by default as listed."),
+        typer.Option("--rounds", min=1, help="Number of fault injections; by default the number in 'chaos list'."),
     ] = None,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Seed that selects victims; by default random and printed.")
@@ -49,7 +49,8 @@ def run(
         ),
     ] = None,
     records: Annotated[
-        int | None, typer.Option("--records", min=1, help="Records that exactly-once sends in total; by default 60000.")
+        int | None,
+        typer.Option("--records", min=1, help="Total records of the scenario exactly-once; by default 60000."),
     ] = None,
     report: Annotated[
         Path | None,
@@ -59,12 +60,12 @@ def run(
     ] = None,
     secure: Annotated[bool, typer.Option("--secure", help="Use TLS, password authentication and ACLs.")] = False,
     kafka: Annotated[
-        bool, typer.Option("--kafka", help="Use librdkafka as the client: exactly-once and groups.")
+        bool, typer.Option("--kafka", help="Use librdkafka as the client, in the scenarios exactly-once and groups.")
     ] = False,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Runs a cluster of its own under load, injects faults in rounds, and checks every acknowledgement; exits 1 on
-    anomalies.
+    """Runs a cluster of its own under load, injects faults in rounds, and checks every acknowledgement; exits with 1
+    on anomalies.
     """
     # Connections are broken on purpose here: gRPC's own messages about it would drown the report.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -161,8 +162,8 @@ def fuzz_nodes(
     spark: Annotated[bool, typer.Option("--spark", help="With --batches: read with Spark too.")] = False,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Sends valid and nearly valid requests to a cluster of its own; exits 1 if a node crashes, breaks or stops
-    serving.
+    """Sends valid and nearly valid requests to a cluster of its own; exits with 1 if a node crashes, breaks or
+    stops serving.
     """
     if kafka and (replay is not None or not (caller is HostileCaller.ANYBODY or caller.by_password)):
         raise CommandError(

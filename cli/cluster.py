@@ -44,6 +44,10 @@ def up(
     nodes: Annotated[
         int | None, typer.Option("--nodes", "-n", min=1, max=64, help="Number of node processes; 3 by default.")
     ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", min=1, max=64, help="Workers of each node, to use more cores; 1 by default."),
+    ] = None,
     data_dir: DataDirectory = DEFAULT_DATA_DIRECTORY,
     base_port: Annotated[
         int | None,
@@ -74,7 +78,7 @@ def up(
     In the foreground it runs until Ctrl-C; with --detach the nodes keep running after the command.
     """
     chosen = node_settings(settings)
-    cluster = _cluster(nodes, data_dir, base_port, chosen, detached=detach, tls=tls, kafka=kafka)
+    cluster = _cluster(nodes, data_dir, base_port, chosen, workers=workers, detached=detach, tls=tls, kafka=kafka)
     if detach:
         problem = _start(cluster)
         _print(cluster, output)
@@ -83,14 +87,14 @@ def up(
         if problem:
             raise CommandError(problem)
         return
-    with _stop_signals() as asked, _running(cluster) as problem:
+    with _stop_signals() as signals, _running(cluster) as problem:
         _print(cluster, output)
         _say_where_kafka_is(cluster, output)
         if problem:
             say(problem)
         if output is OutputFormat.TABLE:
             print("Press Ctrl-C to stop the cluster; its data is kept.", flush=True)
-        while not asked:
+        while not signals:
             time.sleep(WATCH_INTERVAL_S)
             ended = [node for node in cluster.node_ids if not cluster.is_running(node)]
             if ended:
@@ -130,6 +134,7 @@ def _cluster(
     base_port: int | None,
     settings: dict[str, str],
     *,
+    workers: int | None,
     detached: bool,
     tls: bool,
     kafka: bool,
@@ -139,11 +144,14 @@ def _cluster(
     from quorumlog.local.state import FILE_NAME
 
     if (data_dir / FILE_NAME).exists():
-        nodes = len(LocalCluster.attach(data_dir).node_ids) if nodes is None else nodes
+        known = LocalCluster.attach(data_dir)
+        nodes = len(known.node_ids) if nodes is None else nodes
+        workers = known.workers if workers is None else workers
     else:
         base_port = DEFAULT_BASE_PORT if base_port is None else base_port
     return LocalCluster(
         3 if nodes is None else nodes,
+        workers=1 if workers is None else workers,
         data_dir=data_dir,
         base_port=base_port,
         settings=settings,
@@ -181,14 +189,14 @@ def _running(cluster: LocalCluster) -> Iterator[str]:
 def _stop_signals() -> Iterator[list[int]]:
     """Yields a list that SIGINT and SIGTERM append to: both are the regular way to stop a cluster in the foreground."""
     # Not a threading.Event: the handler interrupts this very thread, and set() waits for the lock that wait() holds.
-    asked: list[int] = []
+    received: list[int] = []
 
     def ask(number: int, _frame: FrameType | None) -> None:
-        asked.append(number)
+        received.append(number)
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield asked
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

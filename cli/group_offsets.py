@@ -86,15 +86,18 @@ def reset_offsets(
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Moves the committed offsets of a group without members; a dry run unless --execute. Limits offsets to the log."""
+    """Moves the committed offsets of a group without members; a dry run unless --execute.
+
+    An offset outside a partition's log is replaced by the nearest one in it.
+    """
     if execute and dry_run:
         raise CommandError("give one of --execute, --dry-run", WRONG_USAGE)
     if export and output is OutputFormat.JSON:
         raise CommandError("give one of --export, --output json", WRONG_USAGE)
-    wish = Wish(
+    request = Wish(
         to_earliest, to_latest, to_current, to_offset, to_datetime, to_timestamp, shift_by, by_duration, from_file
     )
-    goal = target(wish)
+    goal = target(request)
     if (bool(topic), all_topics, goal.offsets is not None).count(True) != 1:
         raise CommandError("give one of --topic, --all-topics, --from-file", WRONG_USAGE)
     scope = _scope(topic or [])

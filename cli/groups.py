@@ -66,8 +66,9 @@ def delete(
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Deletes groups without members, including their committed offsets: a consumer that joins again starts from
-    scratch.
+    """Deletes groups without members, including their committed offsets.
+
+    A consumer that joins again starts where its auto_offset_reset says.
     """
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:

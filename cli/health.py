@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,7 +20,7 @@ from quorumlog.cli.options import (
     connect,
 )
 from quorumlog.cli.rendering import node_list, plural, print_json, print_table
-from quorumlog.cli.topic_text import is_unavailable, is_under_min_isr, is_under_replicated
+from quorumlog.cli.topic_text import is_unavailable, is_under_min_isr, is_under_replicated, shares_machine
 
 if TYPE_CHECKING:
     from quorumlog.sdk import Admin, ClusterDescription
@@ -70,6 +71,7 @@ def describe(
                 "host": broker.host,
                 "port": broker.port,
                 "rack": broker.rack,
+                "machine": broker.machine,
                 "fenced": broker.fenced,
                 "version": broker.version,
             }
@@ -78,18 +80,21 @@ def describe(
         print_json({"cluster_id": cluster.cluster_id, "controller_id": cluster.controller_id, "brokers": nodes})
         return
     print(f"ClusterId: {cluster.cluster_id}")
+    shares_machine = any(broker.machine for broker in brokers)
     rows = (
         (
             broker.node_id,
             f"{broker.host}:{broker.port}",
             broker.rack or "-",
+            *([broker.machine or "-"] if shares_machine else []),
             "down" if broker.fenced else "up",
             "active" if broker.node_id == cluster.controller_id else "",
             broker.version,
         )
         for broker in brokers
     )
-    print_table(("Node", "Address", "Rack", "State", "Controller", "Version"), rows)
+    machine = ("Machine",) if shares_machine else ()
+    print_table(("Node", "Address", "Rack", *machine, "State", "Controller", "Version"), rows)
 
 
 def warn_of_age(cluster: ClusterDescription) -> None:
@@ -146,8 +151,8 @@ def health(
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Checks the cluster, and lists problems: nodes down, partitions without leader, replicas out of sync. Exits 1 if
-    any.
+    """Checks the cluster, and lists problems: nodes down, partitions without leader, replicas out of sync. Exits
+    with 1 if it finds one.
     """
     with connect(bootstrap_servers) as admin:
         verdict = _judge(admin)
@@ -191,20 +196,24 @@ def _judge(admin: Admin) -> Health:
         given_up = "the old one is given up, start the node with an empty one, " if each.lost else ""
         reasons.append(f"the disk of node {each.node_id} is being replaced: {given_up}{left}")
     # Without a controller no command can help: the node itself reports what does.
-    told = empty if cluster.controller_id is not None else {}
-    for node, directory in told.items():
+    reported = empty if cluster.controller_id is not None else {}
+    for node, directory in reported.items():
         hint = what_to_type(admin, node, directory)
         reasons.append(
             f"node {node} returned with an empty data directory, and had {directory}: if that disk is lost: {hint};"
             " otherwise restore that directory to the node"
         )
     for node, answer in answers.items():
-        if isinstance(answer, NodeDescription) and answer.reason and node not in down and node not in told:
+        if isinstance(answer, NodeDescription) and answer.reason and node not in down and node not in reported:
             reasons.append(f"node {node}{'' if answer.ready else ' not ready'}: {answer.reason}")
     for test, complaint in (
         (is_unavailable, "without a leader"),
         (is_under_min_isr, "with too few replicas in sync for acks=all"),
         (is_under_replicated, "under-replicated"),
+        (
+            partial(shares_machine, {broker.node_id: broker.machine for broker in cluster.brokers}),
+            "with two replicas on one machine: quorumlog partitions rebalance separates them",
+        ),
     ):
         affected = [f"{topic.name}-{partition.partition}" for topic, partition in found if test(topic, partition)]
         if affected:
@@ -227,7 +236,7 @@ def _made_anew(admin: Admin, down: list[int]) -> int:
 
 
 def _why_no_nodes(admin: Admin) -> str:
-    """Returns why the contacted node knows of no cluster yet."""
+    """Returns why the contacted node belongs to no cluster yet."""
     return admin.describe_node().reason or "this node has not found the cluster yet: try again"
 
 

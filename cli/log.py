@@ -68,8 +68,8 @@ def dump(
 
 @app.command("verify", epilog="Example: quorumlog log verify --data-dir /tmp/quorumlog/node-1")
 def verify(*, data_dir: NodeDirectory, output: Output = OutputFormat.TABLE) -> None:
-    """Reads all of a node's data and checks it: pages, checksums, hash chains, indexes. Exits 1 on damage; repairs and
-    deletes nothing."""
+    """Reads all of a node's data and checks it: pages, checksums, hash chains, indexes. Exits with 1 on damage;
+    repairs and deletes nothing."""
     from quorumlog.storage.verification import verify as verify_directory
 
     with progress(f"verifying {data_dir}", None, "entries") as show:

@@ -32,7 +32,8 @@ def start(
         int | None, typer.Option("--node-id", help="Id of the node, unique in the cluster; required.")
     ] = None,
     listen: Annotated[
-        str | None, typer.Option("--listen", metavar="HOST:PORT", help="Address for clients and peers; required.")
+        str | None,
+        typer.Option("--listen", metavar="HOST:PORT", help="Address for clients and, without TLS, peers; required."),
     ] = None,
     data_dir: Annotated[
         Path | None,
@@ -53,6 +54,10 @@ def start(
     rack: Annotated[
         str | None, typer.Option("--rack", help="Rack of the node; replicas are spread over racks.")
     ] = None,
+    workers: Annotated[
+        str | None,
+        typer.Option("--workers", metavar="N", help="Nodes that share this machine, or auto; by default 1."),
+    ] = None,
     witness_only: Annotated[
         bool, typer.Option("--witness-only", help="Only vote for partitions with two or four copies, and hold none.")
     ] = False,
@@ -60,7 +65,12 @@ def start(
         bool, typer.Option("--insecure", help="Listen beyond loopback without TLS and authentication.")
     ] = False,
     metrics_listen: Annotated[
-        str | None, typer.Option("--metrics-listen", metavar="HOST:PORT", help="Address of the Prometheus metrics.")
+        str | None,
+        typer.Option(
+            "--metrics-listen",
+            metavar="HOST:PORT",
+            help="Address of the Prometheus metrics; on loopback, unless --insecure.",
+        ),
     ] = None,
 ) -> None:
     """Runs a node until SIGTERM or Ctrl-C, then hands its leaderships over and stops. No formatting is needed.
@@ -69,8 +79,8 @@ def start(
     override the environment, which overrides the file. docs/operate/operations.md lists all settings.
     """
     from quorumlog.server.config.settings import SettingsError, load
-    from quorumlog.server.process.runtime import run
     from quorumlog.server.process.start_log import StartLog, chosen_format
+    from quorumlog.server.process.workers import run_machine
 
     flags: dict[str, object] = {
         "node_id": node_id,
@@ -79,6 +89,7 @@ def start(
         "controllers": controllers,
         "advertise": advertise,
         "rack": rack,
+        "workers": workers,
         "witness_only": witness_only or None,
         "insecure": insecure or None,
         "metrics_listen": metrics_listen,
@@ -90,4 +101,4 @@ def start(
             raise  # Reported as by every other command.
         StartLog("json").error(str(error))
         raise typer.Exit(1) from None
-    raise typer.Exit(run(settings))
+    raise typer.Exit(run_machine(settings))

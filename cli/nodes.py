@@ -1,4 +1,4 @@
-"""``quorumlog nodes``: lists, drains, replaces and removes nodes."""
+"""``quorumlog nodes``: lists, drains, replaces, removes and configures nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quorumlog.cli.boundary import CommandError
+from quorumlog.cli.boundary import WRONG_USAGE, CommandError
 from quorumlog.cli.moves.bytes_left import BytesLeft, copies_under_way
 from quorumlog.cli.moves.returned_empty import nodes_returned_empty, what_to_type
 from quorumlog.cli.moves.stalls import Stalls, what_is_waited_for
@@ -33,9 +33,10 @@ _NOTICE_S = 15
 _LEADERLESS_S = 20
 #: Maximum number of moves shown in the table of a plan.
 _SHOWN_MOVES = 20
+_LOG_LEVEL = "log_level"
 
 Node = Annotated[int, typer.Argument(metavar="NODE", help="Id of the node.")]
-Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the node is empty.")]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until all replicas have moved.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")]
 
 
@@ -79,6 +80,7 @@ def list_nodes(
             "node_id": broker.node_id,
             "address": f"{broker.host}:{broker.port}",
             "rack": broker.rack,
+            "machine": broker.machine,
             "state": _state(broker, empty),
             "replicas": held.replicas[broker.node_id],
             "leaders": held.leaders[broker.node_id],
@@ -91,23 +93,35 @@ def list_nodes(
     if output is OutputFormat.JSON:
         print_json(rows)
         return
+    shown = [{**row, "node": row["node_id"]} for row in rows]
     for node, hint in sorted(hints.items()):
         print(f"node {node} returned empty; if its disk is lost: {hint}")
-    columns = ("Node", "Address", "Rack", "State", "Replicas", "Leaders", "Votes", "Version", "Last scrubbed")
-    print_table(
-        columns,
-        (
-            (
-                *list(row.values())[:2],
-                row["rack"] or "-",
-                *list(row.values())[3:6],
-                "yes" if row["votes"] else "no",
-                row["version"],
-                row["last_scrubbed"] or "-",
-            )
-            for row in rows
-        ),
-    )
+    columns = [
+        "Node",
+        "Address",
+        "Rack",
+        "Machine",
+        "State",
+        "Replicas",
+        "Leaders",
+        "Votes",
+        "Version",
+        "Last scrubbed",
+    ]
+    if not any(row["machine"] for row in rows):
+        columns.remove("Machine")
+    print_table(columns, ([_cell(row[column.lower().replace(" ", "_")]) for column in columns] for row in shown))
+
+
+def _cell(value: object) -> object:
+    """Returns a value as a table shows it."""
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case _:
+            return value
 
 
 def _last_scrubbed(node: NodeDescription | None) -> str | None:
@@ -354,7 +368,7 @@ def _wait(admin: Admin, node: int, plan: NodePlan) -> None:
             tell(len(left), meter.of(places, copies_under_way(admin)) if looked_at else 0)
             if not left and (not plan.voters or _has_given_its_vote(admin, node)):
                 return
-            # Linearizable: a node that is behind may not know of the drain yet.
+            # Linearizable: a node that is behind may not have the drain yet.
             brokers = admin.describe_cluster(linearizable=True).brokers
             if not any(broker.node_id == node and broker.leaving for broker in brokers):
                 raise CommandError(f"node {node} is no longer being drained: the drain was canceled by someone else")
@@ -468,3 +482,118 @@ def _print_moves(plan: NodePlan) -> None:
     print_table(("Topic", "Partition", "From", "To"), cells)
     if plan.all_moves > len(shown):
         print(f"… and {plan.all_moves - len(shown)} more")
+
+
+# -- settings at run time ---------------------------------------------------------------------------------------------
+
+
+@app.command("configure", epilog="Example: quorumlog nodes configure 2 log_level=server.partition=debug")
+def configure(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NODE] [KEY=VALUE...]", help="Id of the node, unless --all is given, and settings."),
+    ] = None,
+    *,
+    every: Annotated[
+        bool, typer.Option("--all", help="Configure all nodes; settings of single nodes override it.")
+    ] = False,
+    delete: Annotated[
+        list[str] | None,
+        typer.Option("--delete", metavar="KEY", help="Setting to remove, so that the node's file counts; repeatable."),
+    ] = None,
+    dry_run: DryRun = False,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Changes settings of a node, or of all nodes, without a restart.
+
+    The settings are stored in the cluster's metadata. They take precedence over the node's file, its environment and
+    its command line until they are deleted, also after a restart. `nodes settings` lists those that can be changed.
+    `log_level=server.groups=debug` sets the level of one package.
+    """
+    node, pairs = _target(words or [], every=every)
+    settings = _changes(pairs, delete or [])
+    target = "all nodes" if node is None else f"node {node}"
+    with connect(bootstrap_servers) as admin:
+        changed = admin.alter_node_settings(settings, node_id=node, validate_only=dry_run)
+    if output is OutputFormat.JSON:
+        print_json({"node_id": node, "settings": settings, "changed": bool(changed)})
+        return
+    for key, value in settings.items():
+        change = "is deleted" if value is None else f"= {value}"
+        print(f"{target}: {key} {change}{', not changed (dry run)' if dry_run else ''}")
+
+
+@app.command("settings", epilog="Example: quorumlog nodes settings 2")
+def settings(
+    node: Node,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="Also list settings that need a restart.")] = False,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Lists the settings of a node that can be changed at run time, with their sources.
+
+    A value with the source `node` or `cluster` was set by `nodes configure`; the next one in brackets would count
+    without it.
+    """
+    with connect(bootstrap_servers) as admin:
+        described = admin.describe_node_settings(node)
+    shown = [each for each in described.settings if every or each.is_dynamic]
+    if output is OutputFormat.JSON:
+        print_json(
+            [
+                {
+                    "name": each.name,
+                    "value": each.value,
+                    "source": each.source,
+                    "dynamic": each.is_dynamic,
+                    "values": [{"value": value, "source": source} for value, source in each.values],
+                }
+                for each in shown
+            ]
+        )
+        return
+    rows = []
+    for each in shown:
+        beneath = ", ".join(f"{value or '-'} ({source})" for value, source in each.values[1:])
+        rows.append((each.name, each.value or "-", each.source, beneath or "-"))
+    print_table(("Setting", "Value", "Source", "Otherwise"), rows)
+
+
+def _target(words: list[str], *, every: bool) -> tuple[int | None, list[str]]:
+    """Returns the node, None for all nodes, and the settings that follow."""
+    if every:
+        if words and "=" not in words[0]:
+            raise CommandError(f"{words[0]!r:.60} is given with --all: give a node or --all", WRONG_USAGE)
+        return None, words
+    if not words or not (words[0].isascii() and words[0].isdecimal()):
+        given = f"{words[0]!r:.60} is not the id of a node" if words else "no node is given"
+        raise CommandError(
+            f"{given}: give one, such as quorumlog nodes configure 2 log_level=debug, or --all", WRONG_USAGE
+        )
+    return int(words[0]), words[1:]
+
+
+def _changes(pairs: list[str], deleted: list[str]) -> dict[str, str | None]:
+    """Returns the settings to change; None for those to delete."""
+    changes: dict[str, str | None] = {}
+    given: list[tuple[str, str | None]] = [(each, None) for each in deleted]
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise CommandError(f"{pair!r:.60} is not KEY=VALUE, such as log_level=debug", WRONG_USAGE)
+        if key == _LOG_LEVEL:
+            # Levels of packages have keys of their own, so that one can be changed without the others.
+            for each in value.split(","):
+                logger, of_logger, level = each.strip().rpartition("=")
+                given.append((f"{_LOG_LEVEL}.{logger}" if of_logger else _LOG_LEVEL, level))
+        else:
+            given.append((key, value))
+    for key, wanted in given:
+        if key in changes:
+            raise CommandError(f"{key:.60} is given twice: give it once", WRONG_USAGE)
+        changes[key] = wanted
+    if not changes:
+        raise CommandError("no setting is given: give KEY=VALUE or --delete KEY", WRONG_USAGE)
+    return changes

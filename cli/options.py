@@ -178,10 +178,10 @@ def topic_names(context: typer.Context, incomplete: str) -> list[str]:
     """Returns the topic names that complete a word in a shell; none if no node answers at once."""
     from quorumlog.sdk import Admin, QuorumlogError
 
-    given = context.find_root().params.get("command_config") or os.environ.get("QUORUMLOG_COMMAND_CONFIG")
+    path = context.find_root().params.get("command_config") or os.environ.get("QUORUMLOG_COMMAND_CONFIG")
     servers = context.params.get("bootstrap_servers") or os.environ.get("QUORUMLOG_BOOTSTRAP_SERVERS")
     try:
-        read_command_config(Path(given) if given else None)
+        read_command_config(Path(path) if path else None)
         with Admin(
             bootstrap_servers=servers or DEFAULT_BOOTSTRAP_SERVERS,
             bootstrap_timeout_ms=COMPLETED_WITHIN_MS,

@@ -76,7 +76,7 @@ def reassign(
 ) -> None:
     """Moves partitions to other nodes while they are written and read; clients are not interrupted.
 
-    Every new replica copies the log first; only then do voters change. Until then, --cancel undoes the move. To change
+    Every new replica copies the log before the voters change. Until then, --cancel undoes the move. To change
     the throttle of a move in progress, run the same command with another one.
     """
     _check_usage(topic, partition, replicas, file, cancel)

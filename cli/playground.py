@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from quorumlog.chaos.processes.link_proxy import LinkProxies
     from quorumlog.local import LocalCluster
 
-#: The kernel's table of connections, which tells their owners. Only Linux has it.
+#: The kernel's table of connections, which contains their owners. Only Linux has it.
 _SOCKETS = Path("/proc/net/tcp")
 #: Address that nodes with proxied links advertise, with a port for each of their listeners: the proxies listen there.
 _PROXIED_HOST = "127.0.0.2"

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Prefix of the names.")]
+Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Select names with this prefix.")]
 ClaimedBefore = Annotated[
     str | None,
     typer.Option(
         "--claimed-before",
         metavar="TIME",
-        help="Latest time of the last claim: 2024-05-01T12:00:00 (UTC), or milliseconds since 1970.",
+        help="Select names last claimed before this time: 2024-05-01T12:00:00 (UTC), or milliseconds since 1970.",
     ),
 ]
 
@@ -77,7 +77,7 @@ def delete(
     that is repeated under it writes its records twice.
     """
     if bool(names) is bool(prefix):
-        raise CommandError("give the names to delete, or --prefix TEXT for all that begin with it", WRONG_USAGE)
+        raise CommandError("give the names to delete, or --prefix TEXT for all that start with it", WRONG_USAGE)
     before_ms = _time_ms(claimed_before)
     with connect(bootstrap_servers) as admin:
         listed = _named(admin, names, before_ms) if names else _listed(admin, prefix, before_ms)

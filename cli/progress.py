@@ -79,8 +79,8 @@ def counting(description: str, unit: str, *, plain_lines: bool = True) -> Iterat
         task = bar.add_task(description, total=None, told="")
 
         def tell(count: int, share: float | None = None) -> None:
-            told = _told(count, unit, share, time.monotonic() - began_s)
-            bar.update(task, total=None if share is None else 1.0, completed=share or 0.0, told=told)
+            text = _told(count, unit, share, time.monotonic() - began_s)
+            bar.update(task, total=None if share is None else 1.0, completed=share or 0.0, told=text)
 
         yield tell
 

@@ -146,7 +146,7 @@ def _lost(state: QuorumDescription) -> str:
     voters = sorted(voter.node_id for voter in state.voters)
     return (
         f"the metadata quorum is lost: of its voters {node_list(voters)} only {node_list(sorted(heard)) or 'none'} can"
-        " be reached, which is no majority; start the others"
+        " be reached, which is not a majority; start the others"
         if 2 * len(heard) <= len(voters)
         else f"the metadata quorum has no leader at the moment, of its voters {node_list(voters)}; try again"
     )

@@ -169,7 +169,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _filled(pieces: list[str], width: int) -> list[str]:
-    """Puts as many pieces on each line as fit. Each begins with the spaces that separate it from the one before; the
+    """Puts as many pieces on each line as fit. Each starts with the spaces that separate it from the one before; the
     spaces before the very first are its position, as in a chart.
     """
     lines: list[str] = []

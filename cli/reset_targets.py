@@ -62,9 +62,9 @@ def target(wish: Wish) -> ResetTarget:
     Raises:
         CommandError: no target is named, more than one, or an invalid one.
     """
-    given = {name: value for name, value in wish._asdict().items() if value is not None and value is not False}
-    if len(given) != 1:
-        options = ", ".join("--" + name.replace("_", "-") for name in given or Wish._fields)
+    chosen = {name: value for name, value in wish._asdict().items() if value is not None and value is not False}
+    if len(chosen) != 1:
+        options = ", ".join("--" + name.replace("_", "-") for name in chosen or Wish._fields)
         raise CommandError(f"give one of {options}", WRONG_USAGE)
     if wish.from_file is not None:
         offsets = read_offsets(wish.from_file)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from quorumlog.cli.rendering import node_list
@@ -78,6 +78,18 @@ def replication_factor(topic: TopicDescription) -> int:
 def is_under_replicated(_topic: TopicDescription, partition: PartitionDescription) -> bool:
     """True if a replica is not in sync."""
     return len(partition.isr) < len(partition.replicas)
+
+
+def shares_machine(
+    machines: Mapping[int, str | None], _topic: TopicDescription, partition: PartitionDescription
+) -> bool:
+    """True if two replicas, or one and the witness, are on the same machine.
+
+    Arguments:
+        machines: the machine of each node; None: it is a machine of its own.
+    """
+    nodes = [*partition.replicas, *([] if partition.witness is None else [partition.witness])]
+    return len({machines.get(node) or node for node in nodes}) < len(nodes)
 
 
 def is_under_min_isr(topic: TopicDescription, partition: PartitionDescription) -> bool:

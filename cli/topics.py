@@ -171,12 +171,12 @@ app.command("delete-records", epilog="Example: quorumlog topics delete-records o
 
 
 def _filter(*, under_replicated: bool, under_min_isr: bool, unavailable: bool) -> PartitionFilter | None:
-    asked = {
+    requested = {
         topic_text.is_under_replicated: under_replicated,
         topic_text.is_under_min_isr: under_min_isr,
         topic_text.is_unavailable: unavailable,
     }
-    wanted = [predicate for predicate, yes in asked.items() if yes]
+    wanted = [predicate for predicate, yes in requested.items() if yes]
     if len(wanted) > 1:
         raise CommandError("give one of --under-replicated, --under-min-isr, --unavailable", WRONG_USAGE)
     return wanted[0] if wanted else None

@@ -49,7 +49,7 @@ _TABLE = (
     Listed("Groups", "producers", "producers:app", "List and delete producer names."),
     Listed("Cluster", "cluster", "cluster:app", "Start and stop a local cluster; describe and check any cluster."),
     Listed("Cluster", "node", "node:app", "Start a node of a deployment."),
-    Listed("Cluster", "nodes", "nodes:app", "List, drain, replace and remove nodes."),
+    Listed("Cluster", "nodes", "nodes:app", "List, drain, replace, remove and configure nodes."),
     Listed("Cluster", "quorum", "quorum:app", "Describe and change the metadata quorum."),
     Listed("Cluster", "features", "health:features", "Describe and upgrade the feature level of the cluster."),
     Listed("Cluster", "backup", "backup.commands:app", "Create, verify and restore backups."),

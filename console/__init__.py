@@ -1,7 +1,7 @@
 """The web console: a page that draws a running cluster, served by a process of its own that is an ordinary client.
 
-May import: ``quorumlog.sdk`` and ``quorumlog.v1``. Nothing below knows of it; ``quorumlog console`` starts it. It needs
-the extra ``quorumlog[console]``.
+May import: ``quorumlog.sdk`` and ``quorumlog.v1``. No package below depends on it; ``quorumlog console`` starts it. It
+needs the extra ``quorumlog[console]``.
 
 In the order in which changes of the cluster reach a page:
 

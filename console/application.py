@@ -71,9 +71,9 @@ class ConsoleEndpoints:
         """
         if self._streams.full:
             return PlainTextResponse("too many pages are open\n", 503)
-        wish = PageWish(_names(request, "topic"), _names(request, "group"))
+        selection = PageWish(_names(request, "topic"), _names(request, "group"))
         last_id = request.headers.get("last-event-id") or request.query_params.get("since")
-        return StreamingResponse(self._streams.events(wish, last_id), media_type="text/event-stream")
+        return StreamingResponse(self._streams.events(selection, last_id), media_type="text/event-stream")
 
     def application(self) -> Starlette:
         """Returns the ASGI application."""
@@ -92,5 +92,5 @@ def _names(request: Request, name: str) -> tuple[str, ...] | None:
     """Returns the names that a page requests; None if it requests none. A single empty name means an empty
     selection.
     """
-    given = request.query_params.getlist(name)
-    return tuple(each for each in given[:MAX_NAMES] if each) if given else None
+    values = request.query_params.getlist(name)
+    return tuple(each for each in values[:MAX_NAMES] if each) if values else None

@@ -54,7 +54,7 @@ class ClusterImage:
             # Another cluster has formed behind the addresses: its epochs cannot be compared with the known ones.
             self.cluster = None
             self._brokers, self._topics, self._deleted = {}, {}, {}
-        # A node that knows no bound has lost the controller: its image may be of any age.
+        # A node without a bound has lost the controller: its image may be of any age.
         as_of_s = asked_s - heard.image_age_ms / 1000 if heard.image_age_ms is not None else -1.0
         is_older = self.cluster is not None and as_of_s < self._as_of_s
         if is_older and now_s - self._taken_s < PASSED_OVER_S:

@@ -7,6 +7,7 @@ is shown as "no answer", after a while, and never as "down".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -17,6 +18,8 @@ from quorumlog.sdk.errors import NetworkError, RequestTimedOutError
 #: A node without an answer for this long (s) is shown so, once this many requests in a row were not answered: after a
 #: pause of the console itself the first one may have timed out only because the console did not read its answer.
 NO_ANSWER_AFTER_S, NO_ANSWER_AFTER_REQUESTS = 3.0, 2
+#: gRPC's texts for connections that were given up because nothing came in time.
+_OVERDUE = re.compile("timed out|timeout|handshaker shutdown", re.IGNORECASE)
 
 
 class NodeState(Enum):
@@ -116,6 +119,6 @@ def is_silence(error: QuorumlogError | TimeoutError) -> bool:
     """True if a request has failed because no answer came in time, and not because the node or its host refused it."""
     if isinstance(error, TimeoutError | RequestTimedOutError):
         return True
-    # gRPC reports a connection attempt, or a keepalive, without an answer as it reports a refused connection.
-    said = error.message.lower()
-    return isinstance(error, NetworkError) and ("timed out" in said or "timeout" in said)
+    # gRPC reports an attempt to connect that takes too long, or a keepalive without an answer, as it reports a refused
+    # connection. Both happen to a live node without processor time.
+    return isinstance(error, NetworkError) and _OVERDUE.search(error.message) is not None

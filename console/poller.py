@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import resource
 import sys
 import time
@@ -38,8 +39,9 @@ from quorumlog.wire.topic_names import GROUPS_TOPIC
 #: Polling intervals of the metadata, and of everything else (s).
 METADATA_EVERY_S = 0.25
 OTHERS_EVERY_S = 1.0
-#: Time after which a polling round counts as failed (s).
-ROUND_LIMIT_S = 3.0
+#: Time limit of a polling round, and age at which the page calls what it shows outdated (s). On a busy machine a round
+#: may take seconds, and a single one may fail.
+ROUND_LIMIT_S, OUTDATED_AFTER_S = 10.0, 10.0
 #: Time limit for a node to describe itself, or the ends of its partitions, before it is queried again (s).
 NODE_LIMIT_S = 1.5
 #: Maximum number of partitions whose ends are polled: each is a confirmed read, a round of heartbeats of its Raft
@@ -115,11 +117,11 @@ class OpenPages:
 
     def topics(self, all_topics: Sequence[str]) -> list[str]:
         """Returns the topics whose ends are shown, those that a page names first."""
-        return _wished((wish.topics for wish in self._wishes.values()), all_topics)
+        return _wished((page.topics for page in self._wishes.values()), all_topics)
 
     def groups(self, all_groups: Sequence[str]) -> list[str]:
         """Returns the groups that are shown in detail, those that a page names first."""
-        return _wished((wish.groups for wish in self._wishes.values()), all_groups)
+        return _wished((page.groups for page in self._wishes.values()), all_groups)
 
 
 def _wished(wishes: Iterable[tuple[str, ...] | None], existing: Sequence[str]) -> list[str]:
@@ -159,6 +161,7 @@ class Poller:
         self._has_doubts = False
         self._read_by_groups: list[TopicPartition] = []
         self._trouble: dict[str, str] = {}
+        self._succeeded_s: dict[str, float] = {}
         self.watches = NodeWatches(admin, self._told, self._ask_silent, clock)
 
     async def run(self) -> None:
@@ -197,16 +200,21 @@ class Poller:
             await asyncio.sleep(max(every_s / 10, every_s - (self._clock() - begun_s)))
 
     async def ask_once(self, what: str, ask: Callable[[], Awaitable[None]]) -> None:
-        """Runs one round; if it fails, the page shows the reason."""
+        """Runs one round; if it fails, the page shows the reason, unless it may succeed soon."""
+        begun_s = self._clock()
         try:
             async with asyncio.timeout(ROUND_LIMIT_S):
                 await ask()
         except (QuorumlogError, TimeoutError) as error:
             said = error.message if isinstance(error, QuorumlogError) else f"no answer within {ROUND_LIMIT_S:g} s"
+            is_temporary = isinstance(error, TimeoutError) or error.retriable
+            if is_temporary and begun_s - self._succeeded_s.get(what, -math.inf) < OUTDATED_AFTER_S:
+                return
             if what not in self._trouble:
                 _log.info("cannot query %s: %s", what, said)
             self._trouble[what] = said
         else:
+            self._succeeded_s[what] = begun_s
             self._trouble.pop(what, None)
         self._picture.put("trouble", {"trouble": {**self._trouble}} if self._trouble else {})
 
@@ -292,6 +300,7 @@ class Poller:
             "id": broker.node_id,
             "address": f"{broker.host}:{broker.port}",
             "rack": broker.rack,
+            "machine": broker.machine,
             "state": state.value,
             "reason": reason,
             "silent_s": self._states.silent_s(broker.node_id, now_s),
@@ -420,14 +429,14 @@ class Poller:
     async def ask_ends(self) -> None:
         """Polls the ends of the partitions that are shown, at most :data:`MAX_ENDS`."""
         now_s = self._clock()
-        told = dict(newest_logs(self._views()))
+        reported = dict(newest_logs(self._views()))
         of_topics = {topic.name: its for topic, its in self.image.topics() if not topic.internal}
         shown = self._pages.topics(list(of_topics))
         partitions = [TopicPartition(name, each.partition) for name in shown for each in of_topics[name]]
         partitions = list(dict.fromkeys((*partitions, *self._read_by_groups)))
-        partitions = [tp for tp in partitions if tp not in told][:MAX_ENDS]
-        self._ends.keep_only((*partitions, *told))
-        self._take_logs(told)
+        partitions = [tp for tp in partitions if tp not in reported][:MAX_ENDS]
+        self._ends.keep_only((*partitions, *reported))
+        self._take_logs(reported)
         by_leader: dict[int, list[TopicPartition]] = {}
         for tp in partitions:
             leader = self.image.leader(tp)

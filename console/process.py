@@ -26,8 +26,8 @@ from quorumlog.console.shared_state import SharedState, Thing
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
 from quorumlog.sdk.runtime.security import SecurityOptions
 
-#: Time limit for one request to the cluster (ms).
-REQUEST_TIMEOUT_MS = 3_000
+#: Time limit for one request to the cluster, with all attempts (ms); on a busy machine one may take seconds.
+REQUEST_TIMEOUT_MS = 10_000
 #: Time limit for finding a node at the start (ms): shorter, so that the error names the address.
 FIRST_ANSWER_MS = 2_500
 #: Time limit for a record that is sent by hand (ms).

@@ -49,7 +49,7 @@ def story(servers: str) -> None:
         copy(servers, topic, file, epoch=1)
         print(f"ran again from the start: {count(servers, topic)} lines")
         copy(servers, topic, file, epoch=1)
-        print(f"and once more, for no reason: {count(servers, topic)} lines")
+        print(f"and again, for no reason: {count(servers, topic)} lines")
         assert count(servers, topic) == LINES
 
         with Producer(bootstrap_servers=servers, producer_name="file-copier", producer_epoch=2) as producer:

@@ -346,14 +346,14 @@ def await_partitions(
     watch: TopicWatch,
     what: str,
     condition: Callable[[list[PartitionDescription]], bool],
-    meanwhile: Callable[[], None] = lambda: None,
+    after_check: Callable[[], None] = lambda: None,
     since: float | None = None,
 ) -> list[PartitionDescription]:
     """Waits until the partitions meet a condition, and returns them.
 
     Arguments:
         what: the condition, for the error message.
-        meanwhile: called after each check.
+        after_check: called after each check.
         since: print changes of leaders and in-sync replicas, with the seconds since this time.
     """
     deadline = time.monotonic() + CHANGE_TIMEOUT_S
@@ -369,7 +369,7 @@ def await_partitions(
             return found
         if time.monotonic() > deadline:
             raise StoryError(f"after {CHANGE_TIMEOUT_S:.0f} s it is still not so that {what}")
-        meanwhile()
+        after_check()
         time.sleep(POLL_S)
 
 

@@ -1,7 +1,7 @@
 """At-least-once delivery: process first, then commit. After a crash, some work is done twice, but none is left out.
 
 A worker process dies without a word in the middle of a batch. Once it has been silent for ``session_timeout_ms`` its
-partitions pass to the next member, which begins at the last commit: what was done since then is done twice.
+partitions pass to the next member, which starts at the last commit: what was done since then is done twice.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keeps the order of each user, even while partitions move between members of a group.
 
 All that one user does has one key, so it is in one partition, which one member reads at a time. A member that has to
-give a partition up finishes first what it was handed, and says how far it has come; the next one begins there.
+give a partition up finishes first what it was handed, and says how far it has come; the next one starts there.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def story(servers: str) -> None:
 
         send(range(STEPS))
         join(FIRST_MEMBER)
-        follow(lambda: len(history) == len(USERS))  # The second one comes while the first has begun with every user.
+        follow(lambda: len(history) == len(USERS))  # The second one comes while the first has started with every user.
         join(SECOND_MEMBER)
         follow(lambda: all(member.assignment() for member in members))
         send(range(STEPS, 2 * STEPS))

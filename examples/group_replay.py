@@ -1,8 +1,8 @@
 """A group reads again: from an offset, from a point in time, or, all its members, from where an operator resets it.
 
-A member may go anywhere in what it reads (``seek``); what it commits then is where the group stands. From outside, a
+A member may go anywhere in what it reads (``seek``); what it commits then is the group's position. From outside, a
 group that is stopped is put somewhere with ``quorumlog groups reset-offsets``, which only shows what it would do
-until it is told to ``--execute``.
+without ``--execute``.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ def story(servers: str) -> None:
             consumer.seek(partition, found.offset)
             print(f"and to a time: offset {found.offset}, {read(consumer, READINGS // 2)[0]}")
 
-        wish = ("--topic", topic, "--to-datetime", f"{noon:%Y-%m-%dT%H:%M:%SZ}")
-        print(operate(servers, *wish))
+        options = ("--topic", topic, "--to-datetime", f"{noon:%Y-%m-%dT%H:%M:%SZ}")
+        print(operate(servers, *options))
         with Consumer(bootstrap_servers=servers, group_id=GROUP) as consumer:
             assert consumer.committed(partition) == READINGS, "so far it was only a proposal"
-        print(operate(servers, *wish, "--execute"))
+        print(operate(servers, *options, "--execute"))
         with Consumer(topic, bootstrap_servers=servers, group_id=GROUP) as consumer:
             again = read(consumer, READINGS // 2)
         assert again[0] == "12:00"

@@ -12,7 +12,7 @@ import tutorial
 from quorumlog.sdk import Consumer, Producer
 
 USERS = ("anna", "bert", "carla", "dmitri")
-STEPS = ("signed in", "filled the cart", "paid", "signed out")
+STEPS = ("logged in", "filled the cart", "paid", "logged out")
 
 
 def story(servers: str) -> None:

@@ -1,6 +1,6 @@
 """Old records are deleted, by command and by the topic's retention. Shows what a consumer notices, and how it reacts.
 
-A partition begins at its log start. Offsets never change: the remaining records keep theirs. A consumer whose next
+A partition starts at its log start. Offsets never change: the remaining records keep theirs. A consumer whose next
 record is gone either continues at the new log start or gets an error, depending on its ``auto_offset_reset``.
 """
 

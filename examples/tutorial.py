@@ -25,13 +25,13 @@ def run(story: Callable[[str], None], about: str | None) -> None:
         metavar="HOST:PORT[,…]",
         help="use this running cluster; default: start three nodes for the example and remove them afterwards",
     )
-    given = parser.parse_args().bootstrap_servers
+    servers = parser.parse_args().bootstrap_servers
     try:
         with contextlib.ExitStack() as resources:
-            if given is None:
+            if servers is None:
                 print("Starting three nodes …")
-                given = resources.enter_context(LocalCluster(nodes=3)).bootstrap_servers
-            story(given)
+                servers = resources.enter_context(LocalCluster(nodes=3)).bootstrap_servers
+            story(servers)
     except QuorumlogError as error:
         sys.exit(f"{type(error).__name__}: {error}")
 

@@ -58,8 +58,8 @@ class LocalCertificates:
         create_client(self.folder, self._authority("client-ca"), user)
         return self.of_client(user)
 
-    def of_node(self, node: int) -> dict[str, str]:
-        """Returns the TLS settings of a node."""
+    def of_node(self, node: int | str) -> dict[str, str]:
+        """Returns the TLS settings of a node, or with the mark of workers for its id of each of them."""
         return {
             "tls_certificate": str(self.folder / f"node-{node}.crt"),
             "tls_key": str(self.folder / f"node-{node}.key"),

@@ -24,8 +24,8 @@ def start_time(pid: int) -> str:
     """Returns the start time of a process, empty if it does not exist. With the pid, it identifies the process."""
     if not os.path.exists("/proc/self/stat"):
         command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
-        told = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-        state, _, started = told.strip().partition(" ")
+        output = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        state, _, started = output.strip().partition(" ")
         return "" if state.startswith("Z") else started.strip()
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:

@@ -22,7 +22,9 @@ from quorumlog.local.cluster_probe import ClusterView
 from quorumlog.local.cluster_settings import check_settings, unused_variables
 from quorumlog.local.node_process import ClusterError, NodeProcess, NodesSlowError, NodeWaitsError
 from quorumlog.local.ports import ReservedPorts, are_free, require_free, wait_listening
-from quorumlog.local.state import MAX_NODES, ClusterState, NodeRecord
+from quorumlog.local.state import MAX_NODES, MAX_PROCESSES, ClusterState, NodeRecord
+from quorumlog.server.config.setting_values import MAX_WORKERS
+from quorumlog.server.config.worker_settings import ID_MARK, worker_address, worker_directory, worker_id
 
 _log = logging.getLogger("quorumlog.local")
 
@@ -63,6 +65,9 @@ class LocalCluster:
 
     Arguments:
         nodes: number of nodes; their ids are 1 to ``nodes``.
+        workers: number of workers of each node, which is a machine then: it starts, stops and is killed as a whole.
+            Worker ``i`` of node ``n`` is node ``64 * n + i`` of the cluster. ``kill``, ``pause`` and ``resume`` also
+            accept the id of one worker, which its node starts again once it has ended.
         data_dir: directory for the nodes' data; temporary unless given. If it has a cluster already, that one
             continues.
         base_port: node ``i`` listens on ``base_port + i - 1``; free ports unless given.
@@ -92,6 +97,7 @@ class LocalCluster:
         self,
         nodes: int = 3,
         *,
+        workers: int = 1,
         data_dir: str | os.PathLike[str] | None = None,
         base_port: int | None = None,
         controllers: int | None = None,
@@ -106,15 +112,19 @@ class LocalCluster:
     ) -> None:
         if not 1 <= nodes <= MAX_NODES:
             raise ValueError(f"a local cluster can have 1 to {MAX_NODES} nodes, not {nodes}")
+        # Node 64 would be named like the first worker of node 1.
+        most = min(MAX_WORKERS, MAX_PROCESSES // nodes) if nodes < MAX_WORKERS else 1
+        if not 1 <= workers <= most:
+            raise ValueError(f"each of {nodes} nodes can have 1 to {most} workers, not {workers}")
         if controllers is None:
             controllers = min(nodes - 1 + nodes % 2, MAX_CONTROLLERS)
         if not 1 <= controllers <= nodes:
             raise ValueError(f"of {nodes} nodes 1 to {nodes} can be controllers, not {controllers}")
-        ports = nodes * (1 + tls + kafka)
+        ports = nodes * workers * (1 + tls + kafka)
         if base_port is not None and not 1 <= base_port <= 65_536 - ports:
             raise ValueError(f"base_port {base_port} leaves fewer than {ports} ports up to 65535")
         if detached and (advertise or advertise_host):
-            raise ValueError("a detached cluster cannot advertise other addresses: a later process would not know them")
+            raise ValueError("a detached cluster cannot advertise other addresses: a later process could not find them")
         if detached and data_dir is None:
             raise ValueError("a detached cluster needs a data_dir, where a later process finds it")
         self._detached = detached
@@ -130,7 +140,8 @@ class LocalCluster:
         self._root.mkdir(parents=True, exist_ok=True)
         text = {name: str(value) for name, value in (settings or {}).items()}
         try:
-            self._state = self._make_state(nodes, base_port, controllers, text, dict(env or {}), tls, kafka)
+            wanted = ClusterState([], list(range(1, controllers + 1)), text, dict(env or {}), workers)
+            self._state = self._make_state(nodes, base_port, wanted, tls=tls, kafka=kafka)
         except BaseException:
             if self._temporary:
                 shutil.rmtree(self._root, ignore_errors=True)
@@ -139,7 +150,7 @@ class LocalCluster:
         if self._state.nodes[0].peer_address:
             more = (advertise_host,) if advertise_host is not None else ()
             self._certificates = LocalCertificates(self._root / CERTIFICATES, more)
-            self._certificates.make(node.node_id for node in self._state.nodes)
+            self._certificates.make(member for node in self._state.nodes for member in self._members(node.node_id))
         self._nodes = {node.node_id: self._process(node) for node in self._state.nodes}
         self._wanted = {node.node_id for node in self._nodes.values() if node.is_running()}
 
@@ -154,7 +165,9 @@ class LocalCluster:
         state = _load(root)
         if state is None:
             raise ClusterError(f"{root} has no local cluster: start one with quorumlog cluster up --data-dir {root}")
-        return cls(len(state.nodes), data_dir=root, controllers=len(state.controllers), detached=True)
+        return cls(
+            len(state.nodes), workers=state.workers, data_dir=root, controllers=len(state.controllers), detached=True
+        )
 
     def __enter__(self) -> Self:
         try:
@@ -174,14 +187,16 @@ class LocalCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Addresses of all nodes, as accepted by clients."""
-        return ",".join(self._advertised(node) for node in self._nodes)
+        """Addresses of all nodes, with workers those of all workers, as accepted by clients."""
+        return ",".join(address for node in self._nodes for address in self._spread(self._advertised(node)))
 
     @property
     def kafka_bootstrap_servers(self) -> str:
         """Addresses at which Kafka's own clients reach the nodes; empty for a cluster without ``kafka``."""
         return ",".join(
-            self._at_advertised_host(node.kafka_address) for node in self._state.nodes if node.kafka_address
+            self._at_advertised_host(address)
+            for node in self._state.nodes
+            for address in self._spread(node.kafka_address)
         )
 
     @property
@@ -190,9 +205,23 @@ class LocalCluster:
         return tuple(self._nodes)
 
     @property
+    def workers(self) -> int:
+        """Number of workers of each node."""
+        return self._state.workers
+
+    @property
+    def member_ids(self) -> tuple[int, ...]:
+        """Ids of all members of the cluster: of the nodes, or with workers of all workers."""
+        return tuple(member for node in self._nodes for member in self._members(node))
+
+    @property
     def controller_ids(self) -> tuple[int, ...]:
-        """Ids of the nodes that vote on metadata."""
-        return tuple(self._state.controllers)
+        """Ids of the members that vote on metadata."""
+        return tuple(next(iter(self._members(node))) for node in self._state.controllers)
+
+    def node_of(self, member: int) -> int:
+        """Returns the node that a member of the cluster belongs to: itself, or that of a worker."""
+        return self._member(member).node_id
 
     @property
     def root(self) -> Path:
@@ -215,12 +244,12 @@ class LocalCluster:
         return self._peer_address(node)
 
     def address(self, node: int) -> str:
-        """Returns the host:port at which a node listens."""
-        return self._node(node).address
+        """Returns the host:port at which a node, or a worker, listens."""
+        return self._members(self._member(node).node_id).get(node) or self._node(node).address
 
     def pid(self, node: int) -> int | None:
-        """Returns a node's process id; None while it does not run."""
-        return self._node(node).pid
+        """Returns the process id of a node, or of a worker; None while it does not run."""
+        return self._node(node).pid if node in self._nodes else self._member(node).workers().get(node)
 
     @property
     def pids(self) -> list[int]:
@@ -228,26 +257,31 @@ class LocalCluster:
         return [pid for node in self.node_ids if (pid := self.pid(node)) is not None]
 
     def is_running(self, node: int) -> bool:
-        """True if a node's process exists, even if it is paused."""
-        return self._node(node).is_running()
+        """True if the process of a node, or of a worker, exists, even if it is paused."""
+        return self.pid(node) is not None
 
     def data_dir(self, node: int) -> Path:
-        """Returns a node's data directory."""
-        return self._node(node).data_dir
+        """Returns the data directory of a node, or of a worker."""
+        process = self._member(node)
+        if node in self._nodes:
+            return process.data_dir
+        return worker_directory(process.data_dir, node - worker_id(process.node_id, 0))
 
     def log_path(self, node: int) -> Path:
-        """Returns the path of a node's log."""
-        return self._node(node).log_path
+        """Returns the path of the log of a node, or of the node of a worker."""
+        return self._member(node).log_path
 
     def leader(self, topic: str | None = None, partition: int = 0) -> int | None:
-        """Returns the leader of a partition, or the active controller if no topic is given; None without one."""
+        """Returns the leader of a partition, or the active controller if no topic is given; None without one. With
+        workers it is a worker.
+        """
         with self._view(self._running_addresses()) as view:
             return view.controller() if topic is None else view.leader(topic, partition)
 
     def status(self) -> list[NodeStatus]:
-        """Returns the status of every node."""
+        """Returns the status of every node, or with workers of every worker."""
         with self._view(self._running_addresses()) as view:
-            return [self._status(node, view) for node in self._nodes.values()]
+            return [self._status(member, view) for member in self.member_ids]
 
     # -- the whole cluster -----------------------------------------------------------------------------------------
 
@@ -271,11 +305,10 @@ class LocalCluster:
         # peer.
         absent = [node for node in self._nodes.values() if not node.is_running()]
         for node in absent:
-            require_free(node.address)
-            if self._certificates is not None:
-                require_free(self._peer_address(node.node_id))
-            if self._kafka_address(node.node_id):
-                require_free(self._kafka_address(node.node_id))
+            peers = self._peer_address(node.node_id) if self._certificates is not None else ""
+            for address in (node.address, peers, self._kafka_address(node.node_id)):
+                for each in self._spread(address):
+                    require_free(each)
         try:
             for node in absent:
                 self._spawn(node)
@@ -299,19 +332,21 @@ class LocalCluster:
             ClusterError: a node exited; the message has its error.
         """
         deadline = time.monotonic() + timeout_s
-        waiting = [self._nodes[node] for node in sorted(self._wanted)]
-        expected = frozenset(self._wanted)
+        addresses = {
+            member: address for node in sorted(self._wanted) for member, address in self._members(node).items()
+        }
+        waiting, expected = list(addresses), frozenset(addresses)
         empty: dict[int, str] = {}
         ask_again = time.monotonic() + _ASK_AGAIN_S
-        with self._view({node.node_id: node.address for node in waiting}) as view:
+        with self._view(addresses) as view:
             while waiting:
                 node = waiting[0]
-                if node.node_id in empty:
+                if node in empty:
                     waiting.pop(0)
                     continue
-                if not node.is_running():
-                    raise ClusterError(f"node {node.node_id} ended: {node.last_words()}")
-                seen = view.node(node.node_id)
+                if not self._member(node).is_running():
+                    raise self._ended(node)
+                seen = view.node(node)
                 if seen.ready and seen.controller is not None and expected <= seen.unfenced:
                     waiting.pop(0)
                     continue
@@ -322,11 +357,12 @@ class LocalCluster:
                     empty |= {one: its for one, its in said.items() if _RETURNED_EMPTY in its}
                     expected -= empty.keys()
                 if time.monotonic() > deadline:
-                    raise self._slow(view, node.node_id, missing, timeout_s)
+                    raise self._slow(view, node, missing, timeout_s)
                 time.sleep(_POLL_S)
         for wanted in sorted(self._wanted):
             try:
-                wait_listening(self._kafka_address(wanted), deadline)
+                for address in self._spread(self._kafka_address(wanted)):
+                    wait_listening(address, deadline)
             except ClusterError as error:
                 raise self._not_ready(wanted, str(error), timeout_s) from None
         if empty:
@@ -340,23 +376,27 @@ class LocalCluster:
             missing: nodes that it does not see in the cluster.
         """
         seen = {node: view.node(node) for node in sorted({asked, *missing})}
-        ended = [node for node in seen if not self._nodes[node].is_running()]
+        ended = [node for node in seen if not self._member(node).is_running()]
         if ended:
-            return ClusterError(f"node {ended[0]} ended: {self._nodes[ended[0]].last_words()}")
+            return self._ended(ended[0])
         # A node that does not answer may be what another one waits for, which reports only itself.
         silent = [node for node, its in seen.items() if not its.answers]
         unready = [node for node, its in seen.items() if not its.ready]
         node = next(iter([*silent, *unready, *missing, asked]))
-        unseen = f"node {asked} does not see it in the cluster" if node in missing else "it knows of no controller"
+        unseen = f"node {asked} does not see it in the cluster" if node in missing else "it reports no controller"
         return self._not_ready(node, seen[node].reason or unseen, timeout_s)
 
     def _not_ready(self, node: int, why: str, timeout_s: float) -> NodesSlowError:
-        process = self._nodes[node]
+        process = self._member(node)
         # The log of a temporary cluster is about to be removed.
         last = f"; last line of its log: {process.last_words()}" if self._temporary else ""
         return NodesSlowError(
             f"node {node} is not ready after {timeout_s:g} s: {why}; its log is {process.log_path}{last}"
         )
+
+    def _ended(self, member: int) -> ClusterError:
+        process = self._member(member)
+        return ClusterError(f"node {process.node_id} ended: {process.last_words()}")
 
     def shutdown(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Stops every node and removes temporary data. May be called twice, and does nothing in a forked child.
@@ -404,17 +444,20 @@ class LocalCluster:
         process = self._node(node)
         self._spawn(process)
         deadline = time.monotonic() + timeout_s
-        with self._view({node: process.address}) as view:
-            while "does not answer" in view.node(node).reason:
+        with self._view(self._members(node)) as view:
+            while any("does not answer" in view.node(member).reason for member in self._members(node)):
                 if not process.is_running():
-                    raise ClusterError(f"node {node} ended: {process.last_words()}")
+                    raise self._ended(node)
                 if time.monotonic() > deadline:
                     raise ClusterError(f"node {node} does not answer after {timeout_s:g} s; {process.log_path}")
                 time.sleep(_POLL_S)
 
     def kill(self, node: int) -> None:
-        """Sends SIGKILL and waits until the process has exited."""
-        process = self._node(node)
+        """Sends SIGKILL and waits until the process, and all its workers, have exited. A worker is started again."""
+        process = self._member(node)
+        if node not in self._nodes:
+            process.kill_worker(node, _KILLED_TIMEOUT_S)
+            return
         self._wanted.discard(node)
         process.signal(signal.SIGKILL)
         process.wait(_KILLED_TIMEOUT_S)
@@ -436,11 +479,11 @@ class LocalCluster:
 
     def pause(self, node: int) -> None:
         """Sends SIGSTOP: the process exists and keeps its connections, but does nothing."""
-        self._node(node).signal(signal.SIGSTOP)
+        self._member(node).signal(signal.SIGSTOP, None if node in self._nodes else node)
 
     def resume(self, node: int) -> None:
         """Sends SIGCONT: a paused node continues."""
-        self._node(node).signal(signal.SIGCONT)
+        self._member(node).signal(signal.SIGCONT, None if node in self._nodes else node)
 
     # -- internals -------------------------------------------------------------------------------------------------
 
@@ -448,38 +491,45 @@ class LocalCluster:
         self,
         nodes: int,
         base_port: int | None,
-        controllers: int,
-        settings: dict[str, str],
-        env: dict[str, str],
+        wanted: ClusterState,
+        *,
         tls: bool,
         kafka: bool,
     ) -> ClusterState:
-        known = _load(self._root)
+        """Returns the state of the cluster in the directory, or that of a new one.
+
+        Arguments:
+            wanted: the cluster as requested, without its nodes.
+        """
+        known, settings, workers = _load(self._root), wanted.settings, wanted.workers
         if known is not None:
             addresses = [node.address for node in known.nodes]
-            wanted = [f"{HOST}:{base_port + i}" for i in range(nodes)] if base_port is not None else addresses
-            if len(known.nodes) != nodes or len(known.controllers) != controllers or wanted != addresses:
+            at = [f"{HOST}:{base_port + i * workers}" for i in range(nodes)] if base_port is not None else addresses
+            same = (len(known.nodes), known.controllers, known.workers) == (nodes, wanted.controllers, workers)
+            if not same or at != addresses:
+                with_workers = f" with {known.workers} workers each" if known.workers > 1 else ""
                 raise ClusterError(
-                    f"{self._root} has a cluster of {len(known.nodes)} nodes at {', '.join(addresses)}:"
+                    f"{self._root} has a cluster of {len(known.nodes)} nodes{with_workers} at {', '.join(addresses)}:"
                     " start it with the same nodes, or use another directory"
                 )
             if tls and not known.nodes[0].peer_address:
                 raise ClusterError(f"{self._root} has a cluster without TLS: use another directory")
-            self._bring_up_to_date(known, settings, env, kafka=kafka)
+            self._bring_up_to_date(known, settings, wanted.env, kafka=kafka)
             return known
         self._check(settings, nodes, tls=tls, kafka=kafka)
         if base_port is None:
-            self._ports = ReservedPorts(nodes * (1 + tls + kafka), HOST)
+            self._ports = ReservedPorts(nodes * (1 + tls + kafka), HOST, beside=workers)
             ports = self._ports.ports
         else:
-            ports = [base_port + i for i in range(nodes * (1 + tls + kafka))]
+            ports = [base_port + i * workers for i in range(nodes * (1 + tls + kafka))]
         records = [NodeRecord(node_id, f"{HOST}:{port}") for node_id, port in enumerate(ports[:nodes], start=1)]
         others = iter(f"{HOST}:{port}" for port in ports[nodes:])
         for record in records if tls else ():
             record.peer_address = next(others)
         for record in records if kafka else ():
             record.kafka_address = next(others)
-        return ClusterState(records, list(range(1, controllers + 1)), settings, env)
+        wanted.nodes = records
+        return wanted
 
     def _bring_up_to_date(
         self, known: ClusterState, settings: dict[str, str], env: dict[str, str], *, kafka: bool
@@ -508,10 +558,10 @@ class LocalCluster:
     def _add_kafka_addresses(self, known: ClusterState) -> None:
         """Chooses ports for Kafka's clients: those after the ports that the nodes have, if they are free."""
         taken = [address for node in known.nodes for address in (node.address, node.peer_address) if address]
-        first = max(int(address.rpartition(":")[2]) for address in taken) + 1
-        ports = list(range(first, first + len(known.nodes)))
-        if not are_free(HOST, ports):
-            self._ports = ReservedPorts(len(known.nodes), HOST)
+        first = max(int(address.rpartition(":")[2]) for address in taken) + known.workers
+        ports = list(range(first, first + len(known.nodes) * known.workers, known.workers))
+        if not are_free(HOST, range(first, ports[-1] + known.workers)):
+            self._ports = ReservedPorts(len(known.nodes), HOST, beside=known.workers)
             ports = self._ports.ports
         for record, port in zip(known.nodes, ports, strict=True):
             record.kafka_address = f"{HOST}:{port}"
@@ -527,12 +577,28 @@ class LocalCluster:
         )
 
     def _node(self, node: int) -> NodeProcess:
-        try:
-            return self._nodes[node]
-        except KeyError:
-            raise ClusterError(
-                f"node {node} does not exist: the nodes are {', '.join(map(str, self._nodes))}"
-            ) from None
+        process = self._member(node)
+        if node not in self._nodes:
+            raise ClusterError(f"node {node} is a worker of node {process.node_id}: start and stop that one")
+        return process
+
+    def _member(self, member: int) -> NodeProcess:
+        """Returns the process of a node, or that of the node of a worker."""
+        for node, process in self._nodes.items():
+            if member == node or member in self._members(node):
+                return process
+        raise ClusterError(f"node {member} does not exist: the nodes are {', '.join(map(str, self._nodes))}")
+
+    def _members(self, node: int) -> dict[int, str]:
+        """Returns the members of the cluster that a node consists of, itself or its workers, and their addresses."""
+        address = next(record.address for record in self._state.nodes if record.node_id == node)
+        if self._state.workers == 1:
+            return {node: address}
+        return {worker_id(node, worker): at for worker, at in enumerate(self._spread(address))}
+
+    def _spread(self, address: str) -> list[str]:
+        """Returns the addresses of all workers of a node; none if the address is empty."""
+        return [worker_address(address, worker) for worker in range(self._state.workers)] if address else []
 
     def _advertised(self, node: int) -> str:
         return self._advertise.get(node, self._at_advertised_host(self._nodes[node].address))
@@ -568,12 +634,14 @@ class LocalCluster:
             "controllers": ",".join(
                 f"{one}@{self._at_advertised_host(self._peer_address(one))}" for one in self._state.controllers
             ),
+            **({"workers": str(self._state.workers)} if self._state.workers > 1 else {}),
             **self._kafka_flags(node.node_id),
             **self._state.settings,
             **{name: str(value) for name, value in self._node_settings.get(node.node_id, {}).items()},
         }
         if self._certificates is not None:
-            flags |= {"peer_listen": self._peer_address(node.node_id), **self._certificates.of_node(node.node_id)}
+            own = node.node_id if self._state.workers == 1 else ID_MARK
+            flags |= {"peer_listen": self._peer_address(node.node_id), **self._certificates.of_node(own)}
         node.spawn(flags, self._state.env, self._watched())
         self._wanted.add(node.node_id)
         if self._janitor is not None:
@@ -622,13 +690,16 @@ class LocalCluster:
         return ClusterView(addresses, None if self._certificates is None else self._certificates.pair(ADMIN))
 
     def _running_addresses(self) -> dict[int, str]:
-        return {node.node_id: node.address for node in self._nodes.values() if node.is_running()}
+        running = (node.node_id for node in self._nodes.values() if node.is_running())
+        return {member: address for node in running for member, address in self._members(node).items()}
 
-    def _status(self, node: NodeProcess, view: ClusterView) -> NodeStatus:
-        if not node.is_running():
-            return NodeStatus(node.node_id, node.address, None, False, False, "it is not running")
-        seen = view.node(node.node_id)
-        return NodeStatus(node.node_id, node.address, node.pid, True, seen.ready, seen.reason)
+    def _status(self, member: int, view: ClusterView) -> NodeStatus:
+        address, pid = self.address(member), self.pid(member)
+        # A worker that is about to be started again is not running either.
+        if pid is None:
+            return NodeStatus(member, address, None, False, False, "it is not running")
+        seen = view.node(member)
+        return NodeStatus(member, address, pid, True, seen.ready, seen.reason)
 
 
 def _pairs(settings: Mapping[str, str]) -> str:

@@ -115,7 +115,7 @@ class ClusterView:
             try:
                 yield self._metadata(node_id, request)
             except grpc.RpcError:
-                # Paused or stopping: the other nodes know as much.
+                # Paused or stopping: the other nodes have the same metadata.
                 continue
 
     def _metadata(self, node_id: int, request: data_plane_pb2.MetadataRequest) -> data_plane_pb2.MetadataResponse:

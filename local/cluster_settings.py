@@ -15,6 +15,7 @@ DECIDED = {
     "node_id": "nodes are numbered from 1",
     "data_dir": "every node has a folder in the directory of the cluster (--data-dir)",
     "controllers": "the first nodes vote on metadata",
+    "workers": "all nodes have the same number (--workers)",
     "listen": _PORTS,
     "peer_listen": _PORTS,
     "kafka_listen": f"{_PORTS}, with --kafka also those for Kafka's clients",
@@ -26,7 +27,7 @@ DECIDED = {
     "client_ca": _CERTIFICATES,
 }
 #: Addresses that two nodes of one machine cannot share.
-_OWN_ADDRESSES = ("password_listen", "plaintext_listen", "metrics_listen", "metrics_tls_listen")
+_OWN_ADDRESSES = ("peer_socket_listen", "password_listen", "plaintext_listen", "metrics_listen", "metrics_tls_listen")
 #: Placeholders for what the cluster chooses.
 _PLACE = "127.0.0.1:1"
 _ANY_NODE = {"node_id": "1", "data_dir": "node-1", "controllers": f"1@{_PLACE}"}
@@ -74,7 +75,7 @@ def check_settings(
 def unused_variables() -> list[str]:
     """Returns a line for each environment variable that has no effect although it would configure a node.
 
-    A local cluster does not pass these on to its nodes, because they are meant for another node.
+    A local cluster does not pass these on to its nodes, because they are intended for another node.
     """
     lines = []
     for name in Settings.model_fields:

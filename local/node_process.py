@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from quorumlog.local.cleanup_process import start_time
 from quorumlog.server.config.settings import ENV_PREFIX, Settings
+from quorumlog.server.config.worker_settings import PID_FILES, worker_id
 
 POLL_S = 0.01
 _ERROR_MARK = "quorumlog: error: "
@@ -58,6 +60,8 @@ class NodeProcess:
         self._started = started
         self._child: subprocess.Popen[bytes] | None = None
         self._log_offset = 0
+        #: Workers that were running when all of it was killed, with their start times: they use the directory.
+        self._killed: list[tuple[int, str]] = []
 
     @property
     def pid(self) -> int | None:
@@ -88,6 +92,8 @@ class NodeProcess:
         """
         if self.is_running():
             raise ClusterError(f"node {self.node_id} is running already (pid {self._pid})")
+        for stale in self.data_dir.glob(PID_FILES):
+            stale.unlink(missing_ok=True)
         command = [sys.executable, "-m", "quorumlog.server"]
         for name, value in flags.items():
             command += [f"--{name.replace('_', '-')}={value}"]
@@ -111,8 +117,20 @@ class NodeProcess:
         self._pid = self._child.pid
         self._started = start_time(self._pid)
 
-    def signal(self, number: signal.Signals) -> None:
-        """Sends a signal.
+    def workers(self) -> dict[int, int]:
+        """Returns the process ids of the workers that run, by the id of their node; empty for a node without."""
+        found = {}
+        for path in self.data_dir.glob(PID_FILES) if self.is_running() else ():
+            with contextlib.suppress(OSError, ValueError):  # It ends just now.
+                found[worker_id(self.node_id, int(path.stem[1:]))] = int(path.read_text())
+        return found
+
+    def signal(self, number: signal.Signals, worker: int | None = None) -> None:
+        """Sends a signal: to all processes of the node, or SIGTERM and the like only to the first, which stops the
+        others.
+
+        Arguments:
+            worker: the id of a worker's node: only that one gets the signal.
 
         Raises:
             ClusterError: it does not run.
@@ -120,7 +138,37 @@ class NodeProcess:
         if not self.is_running():
             raise ClusterError(f"node {self.node_id} is not running")
         assert self._pid is not None
+        workers = self.workers()
+        if worker is not None and worker not in workers:
+            raise ClusterError(f"node {worker} is not running")
+        if worker is not None:
+            os.kill(workers[worker], number)
+            return
+        if number == signal.SIGKILL:
+            self._killed = [(pid, start_time(pid)) for pid in workers.values()]
         os.kill(self._pid, number)
+        for pid in workers.values() if number in (signal.SIGSTOP, signal.SIGCONT) else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def kill_worker(self, worker: int, timeout_s: float) -> None:
+        """Sends SIGKILL to a worker, and waits until that process has exited.
+
+        Raises:
+            ClusterError: it does not run, or did not exit in time.
+        """
+        pid = self.workers().get(worker, 0)
+        started = start_time(pid) if pid else ""
+        self.signal(signal.SIGKILL, worker)
+        deadline = time.monotonic() + timeout_s
+        while started and start_time(pid) == started:
+            if time.monotonic() > deadline:
+                raise ClusterError(f"node {worker} (pid {pid}) did not end within {timeout_s:g} s")
+            time.sleep(POLL_S)
+
+    def _may_use_directory(self) -> bool:
+        """True while it, or a worker that was killed with it, exists."""
+        return self.is_running() or any(started and start_time(pid) == started for pid, started in self._killed)
 
     def wait(self, timeout_s: float) -> int | None:
         """Waits until it has exited; returns the exit status if known (negative: the signal that killed it).
@@ -129,7 +177,7 @@ class NodeProcess:
             ClusterError: it did not exit in time.
         """
         deadline = time.monotonic() + timeout_s
-        while self.is_running():
+        while self._may_use_directory():
             if time.monotonic() > deadline:
                 raise ClusterError(f"node {self.node_id} (pid {self._pid}) did not end within {timeout_s:g} s")
             time.sleep(POLL_S)

@@ -12,6 +12,8 @@ from quorumlog.server.config.listening import ListenError, try_to_bind
 MAX_PORT = 65_535
 _CONNECT_S = 10.0
 _ASK_AGAIN_S = 0.02
+#: Ranges of ports that are tried.
+_ATTEMPTS = 100
 
 
 class ReservedPorts:
@@ -20,24 +22,54 @@ class ReservedPorts:
     The kernel does not assign a bound port to a process that requests any port, but lets a process that names it listen
     beside a socket that does not, if both allow reuse of the address (gRPC does). So there is no race between choosing
     a port and using it, nor while a killed node is down.
+
+    Arguments:
+        count: number of ports, or of ranges of ports.
+        beside: number of consecutive ports in each range.
     """
 
-    def __init__(self, count: int, host: str = "127.0.0.1") -> None:
+    def __init__(self, count: int, host: str = "127.0.0.1", *, beside: int = 1) -> None:
+        self._host = host
+        self._beside = beside
         self._sockets: list[socket.socket] = []
         try:
             for _ in range(count):
-                reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-                self._sockets.append(reserved)
-                reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                reserved.bind((host, 0))
+                self._reserve()
         except OSError:
             self.close()
             raise
 
+    def _reserve(self) -> None:
+        """Reserves one range: a port that the system chooses, and those after it, or another one if one is taken."""
+        for attempts_left in reversed(range(_ATTEMPTS)):
+            found = [self._bound(0)]
+            first = found[0].getsockname()[1]
+            try:
+                found.extend(self._bound(port) for port in range(first + 1, first + self._beside))
+            except (OSError, OverflowError):
+                for each in found:
+                    each.close()
+                if not attempts_left:
+                    raise
+                continue
+            self._sockets += found
+            return
+
+    def _bound(self, port: int) -> socket.socket:
+        reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            # Only afterwards: with it, the port could be one that another process has reserved.
+            reserved.bind((self._host, port))
+            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        except BaseException:
+            reserved.close()
+            raise
+        return reserved
+
     @property
     def ports(self) -> list[int]:
-        """The port numbers."""
-        return [reserved.getsockname()[1] for reserved in self._sockets]
+        """The port numbers, of ranges the first ones."""
+        return [reserved.getsockname()[1] for reserved in self._sockets[:: self._beside]]
 
     def close(self) -> None:
         """Releases them."""

@@ -9,6 +9,8 @@ from pathlib import Path
 
 #: Maximum number of nodes of one local cluster.
 MAX_NODES = 64
+#: Maximum number of members, with all workers.
+MAX_PROCESSES = 256
 FILE_NAME = "cluster.json"
 
 
@@ -31,12 +33,13 @@ class NodeRecord:
 
 @dataclass(slots=True)
 class ClusterState:
-    """A cluster: its nodes, which of them are controllers, settings of all nodes, environment."""
+    """A cluster: its nodes, which of them are controllers, settings of all nodes, environment, workers of each node."""
 
     nodes: list[NodeRecord]
     controllers: list[int]
     settings: dict[str, str] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
+    workers: int = 1
 
     def save(self, data_dir: Path) -> None:
         """Writes the file atomically."""
@@ -55,7 +58,8 @@ class ClusterState:
         try:
             parsed = json.loads((data_dir / FILE_NAME).read_text())
             nodes = [NodeRecord(**node) for node in parsed["nodes"]]
-            return cls(nodes, parsed["controllers"], parsed["settings"], parsed["env"])
+            # Files of earlier versions have no workers.
+            return cls(nodes, parsed["controllers"], parsed["settings"], parsed["env"], parsed.get("workers", 1))
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError) as error:

@@ -39,7 +39,7 @@ def copy_tracked(to: Path) -> None:
 
 
 def time_of_sources() -> str:
-    """Seconds since 1970 of what is built: as the caller says, else of the last commit."""
+    """Seconds since 1970 of what is built: given by the caller, otherwise that of the last commit."""
     if said := os.environ.get("SOURCE_DATE_EPOCH"):
         return said
     command = ["git", "log", "-1", "--format=%ct"]

@@ -37,7 +37,7 @@ class Candidacy:
 
     Attributes:
         timer: determines when to campaign, and if the lease of a living leader prevents votes.
-        lost_peers: peers whose connection broke and that were not heard since.
+        lost_peers: peers whose connection broke and that have sent nothing since.
     """
 
     __slots__ = ("_ballot", "_leading", "_state", "_votes_from", "lost_peers", "timer")
@@ -67,7 +67,7 @@ class Candidacy:
         if term > state.term:
             state.term = term
             state.vote = NO_NODE
-        state.role = Role.FOLLOWER
+        state.become(Role.FOLLOWER)
         state.leader_id = leader_id
         self._leading.close_term()
         self.timer.end_lease()
@@ -77,7 +77,7 @@ class Candidacy:
         """Catches up with a newer term, where the message may do that. Returns False to ignore the message."""
         if isinstance(message, VoteRequest):
             if not message.transfer and self._holds_lease(now):
-                # A leader lives. A node that cannot hear it must not depose it for all others (thesis §4.2.3).
+                # A leader exists. A node that cannot reach it must not depose it for all others (thesis §4.2.3).
                 return False
             if not message.pre_vote:
                 self.become_follower(now, message.term, NO_NODE)
@@ -91,7 +91,8 @@ class Candidacy:
         return True
 
     def _holds_lease(self, now: int) -> bool:
-        # A leader steps down on its own when it has not heard a quorum, so its lease holds for as long as it leads.
+        # A leader steps down on its own when it has not heard from a quorum, so its lease holds for as long as it
+        # leads.
         return self._state.role is Role.LEADER or self.timer.lease_holds(now)
 
     def answer_stale(self, message: Message) -> None:
@@ -115,7 +116,8 @@ class Candidacy:
         self.timer.leader_lost(now, self._turn())
 
     def resume(self, contact: int) -> None:
-        """Ends a quiescence in which node leases replaced heartbeats; the leader was last heard at ``contact``."""
+        """Ends a quiescence in which node leases replaced heartbeats; the leader's last message arrived at
+        ``contact``."""
         self.timer.resume(contact, self._turn())
 
     def take_timeout_now(self, now: int, message: TimeoutNow) -> None:
@@ -141,7 +143,7 @@ class Candidacy:
         if transfer:
             self._ask_for_votes(now, transfer=True)
             return
-        state.role = Role.PRE_CANDIDATE
+        state.become(Role.PRE_CANDIDATE)
         self._ballot = Ballot()
         self.timer.retry_soon(now, self._turn())
         # A pre-vote promises nothing, so this replica's own counts immediately.
@@ -167,7 +169,7 @@ class Candidacy:
         state = self._state
         state.term += 1
         state.vote = state.node_id
-        state.role = Role.CANDIDATE
+        state.become(Role.CANDIDATE)
         state.leader_id = NO_NODE
         self._ballot = Ballot()
         self.timer.restart(now, self._turn())
@@ -219,14 +221,14 @@ class Candidacy:
             else:
                 self._become_leader(now)
         elif outcome is VoteOutcome.LOST:
-            state.role = Role.FOLLOWER
+            state.become(Role.FOLLOWER)
             self.timer.retry_soon(now, self._turn())
 
     def _become_leader(self, now: int) -> None:
         state = self._state
         if state.role is not Role.CANDIDATE:
             raise InvariantViolationError(f"group {state.group}: a {state.role.value} cannot become leader")
-        state.role = Role.LEADER
+        state.become(Role.LEADER)
         state.leader_id = state.node_id
         self._leading.open_term(now, self.lost_peers)
 
@@ -246,7 +248,7 @@ class Candidacy:
             return
         if granted:
             state.vote = request.sender
-            state.role = Role.FOLLOWER
+            state.become(Role.FOLLOWER)
             self.timer.restart(now, self._turn())
         state.send_when_durable(VoteResponse(state.node_id, request.sender, state.term, False, granted))
 
@@ -254,7 +256,7 @@ class Candidacy:
         state = self._state
         if granted and state.role is Role.PRE_CANDIDATE and request.term == state.term + 1:
             granted = self._yields_to(now, request)
-        # A granted pre-vote does not refresh the lease: it is no sign of a leader.
+        # A granted pre-vote does not refresh the lease: it does not prove that a leader exists.
         term = request.term if granted else state.term
         response = VoteResponse(state.node_id, request.sender, term, True, granted)
         if granted:
@@ -265,9 +267,9 @@ class Candidacy:
 
     @property
     def _has_a_say(self) -> bool:
-        """False of a replica that has returned to its Raft group and does not yet know all that it knew before.
+        """False of a replica that has returned to its Raft group and does not yet have all that it had before.
 
-        It has forgotten what it acknowledged before it was removed. A candidate that has not heard of any change since
+        It has forgotten what it acknowledged before it was removed. A candidate that has received no change since
         counts it among the voters. Without this rule, that candidate could win without entries that the former replica
         helped to commit (scenario 12).
         """
@@ -276,11 +278,11 @@ class Candidacy:
     def _protected_end(self) -> EntryId:
         """Returns the end of the log that a candidate must have to get this replica's vote: usually all of this log.
 
-        A replica whose vote does not count, by everything in its log, protects what it knows to be committed. Otherwise
-        a group could wait forever: a leader that was removed may have accepted proposals behind the change that removed
-        it. It will never campaign, and the remaining voters request its vote until they know that the change is
-        committed. Anything committed beyond that is held by a majority of the remaining voters, and this replica is not
-        one of them.
+        A replica whose vote does not count, by everything in its log, protects what it has learned to be committed.
+        Otherwise a group could wait forever: a leader that was removed may have accepted proposals behind the change
+        that removed it. It will never campaign, and the remaining voters request its vote until they learn that the
+        change is committed. Anything committed beyond that is held by a majority of the remaining voters, and this
+        replica is not one of them.
         """
         state = self._state
         log = state.log
@@ -316,6 +318,6 @@ class Candidacy:
         theirs = claim(rival.sender, rival.last_index, rival.last_term, voters)
         if theirs < claim(state.node_id, last.index, last.term, voters):
             return False
-        state.role = Role.FOLLOWER
+        state.become(Role.FOLLOWER)
         self.timer.retry_soon(now, self._turn())
         return True

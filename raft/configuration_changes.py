@@ -112,7 +112,8 @@ class ConfigurationChanges:
 
     @property
     def is_everywhere(self) -> bool:
-        """True for a leader all of whose voters durably hold the newest change, and durably know that it is committed.
+        """True for a leader all of whose voters durably hold the newest change, and have durably stored that it is
+        committed.
 
         See ``is_configuration_everywhere``.
         """
@@ -123,8 +124,9 @@ class ConfigurationChanges:
             return False
         wanted = max(replication.term_start, state.configuration_index)
         others = [replication.progress[voter] for voter in state.configuration.voters if voter != state.node_id]
-        # A voter that holds the change, but does not know that it is committed, requests votes from those that were
-        # removed (scenario 12): they must exist until all voters know, including this leader, and none can forget it.
+        # A voter that holds the change, but has not learned that it is committed, requests votes from those that were
+        # removed (scenario 12): they must exist until all voters have learned it, including this leader, and none can
+        # forget it.
         return (
             state.log.durable_index >= wanted
             and state.durable_commit >= state.configuration_index

@@ -38,7 +38,7 @@ class ElectionTimer:
     A voter's turn shifts its waits within their bounds and never beyond: a voter without rivals waits no longer for it.
 
     Attributes:
-        deadline: microseconds; campaign then unless the leader is heard before.
+        deadline: microseconds; campaign then unless a message of the leader arrives before.
     """
 
     __slots__ = (
@@ -69,7 +69,7 @@ class ElectionTimer:
         """Starts a new wait, of a new random length."""
         base = self._options.election_timeout_us
         self._gives_way = True
-        # Half of it is random only: the timer does not know which other voters are alive.
+        # Half of it is random only: the timer cannot tell which other voters are alive.
         self._timeout = base + int((self._rng.random() + turn.place / turn.of) / 2 * base)
         self.deadline = now + self._timeout
 
@@ -89,7 +89,8 @@ class ElectionTimer:
         self.deadline = now + self._timeout
 
     def resume(self, contact: int, turn: Turn) -> None:
-        """Ends a quiescence in which node leases replaced heartbeats; the leader was last heard at ``contact``."""
+        """Ends a quiescence in which node leases replaced heartbeats; the leader's last message arrived at
+        ``contact``."""
         self._contact = max(self._contact, contact)
         self._leased = True
         self.restart(self._contact, turn)
@@ -121,7 +122,7 @@ class ElectionTimer:
 
         The other gets time to save its own vote and to request ours. Otherwise, on slow disks, this node's own campaign
         for the same term would split the vote. It happens once in a wait, and for no longer than the longest short
-        delay: a pre-vote is no sign of a leader, and its sender may never win.
+        delay: a pre-vote does not prove that a leader exists, and its sender may never win.
         """
         if self._gives_way:
             self._gives_way = False
@@ -132,7 +133,7 @@ class ElectionTimer:
         self._leased = False
 
     def lease_holds(self, now: int) -> bool:
-        """True if a leader was heard so recently that this replica must not vote against it."""
+        """True if a message of a leader arrived so recently that this replica must not vote against it."""
         return self._leased and now < self._contact + self._options.election_timeout_us
 
     def _short_delay(self, turn: Turn) -> int:

@@ -1,11 +1,11 @@
 """Decides if a leader's witnesses get entries that not all data replicas have.
 
-A witness votes by index and term, and has no payload to provide. If it knows an entry that only the leader has, then no
+A witness votes by index and term, and has no payload to provide. If it has an entry that only the leader has, then no
 other data replica can be elected with its vote: if that leader fails, the group waits for its disk. So as long as the
 data replicas replicate, a witness gets an entry after all of them. It is *engaged*, and gets entries immediately, when
 one of them is gone, because then the group could commit nothing without it.
 
-Slowness is no reason: the leader of a slow follower may fail like any other. That is why the decision depends on
+Slowness does not matter: the leader of a slow follower may fail like any other. That is why the decision depends on
 connections and silence, and not on which replicas count as in sync.
 """
 
@@ -20,7 +20,7 @@ class Engagement:
     """State of the witnesses of one term: engaged or not.
 
     Arguments:
-        silence_us: a data replica that was not heard for this time is gone.
+        silence_us: a data replica that was silent for this time is gone.
         committed: the commit index with which the leader opened its term. A data replica that is known to lack some of
             it cannot be elected anyway.
 

@@ -44,7 +44,7 @@ class CompactedError(RaftError):
     """Raised for entries before ``first_index``, which were compacted; older ones are only in a snapshot, if at all."""
 
     def __init__(self, wanted: int, first_index: int) -> None:
-        super().__init__(f"entry {wanted} is gone, the log begins at {first_index}")
+        super().__init__(f"entry {wanted} is gone, the log starts at {first_index}")
         self.wanted = wanted
         self.first_index = first_index
 

@@ -37,7 +37,7 @@ class Following:
         state, log = self._state, self._log
         if not all(_is_for(entry, witness=state.is_witness) for entry in entries):
             # A leader that has not applied the last changes mistakes this replica for the one that was here before it:
-            # a witness, or one with data. Neither stores what is meant for the other.
+            # a witness, or one with data. Neither stores what is intended for the other.
             return
         if request.prev_index < log.commit_index:
             # A delayed duplicate: committed entries are not compared again (scenario 8).
@@ -137,8 +137,9 @@ class Following:
                 and newest.term == state.term
             ):
                 newest.index = max(newest.index, index)
+                newest.has_readers = state.has_readers
                 return
-        waiting.append(AppendResponse(state.node_id, leader, state.term, index))
+        waiting.append(AppendResponse(state.node_id, leader, state.term, index, has_readers=state.has_readers))
 
 
 def _is_for(entry: Entry, *, witness: bool) -> bool:

@@ -132,13 +132,8 @@ class RaftGroup(ReplicaState):
         return self.log.anchor
 
     @property
-    def is_leader(self) -> bool:
-        """True when this replica leads its term, as far as it knows."""
-        return self.role is Role.LEADER
-
-    @property
     def leads_committed(self) -> bool:
-        """True for a leader that has committed an entry of its term: only then does it know what is committed."""
+        """True for a leader that has committed an entry of its term: only then can it tell what is committed."""
         return self._leading.leads_committed
 
     @property
@@ -199,15 +194,19 @@ class RaftGroup(ReplicaState):
     def is_configuration_everywhere(self) -> bool:
         """True for a leader whose voters have all confirmed its configuration, with no other change in progress.
 
-        Each voter durably holds the change that made it a voter, and all before it, and has confirmed that it knows the
-        change to be committed and will know it after a restart.
+        Each voter durably holds the change that made it a voter, and all before it, and has confirmed that it has
+        learned the change to be committed and will still have that after a restart.
 
-        Only then may a replica that was removed be destroyed. A voter that knew less could still be elected with its
-        vote, and a
-        replica that was recreated there would have forgotten what it must refuse. Also, a voter that knew less could
-        only be elected with its vote: without this leader none ever would be.
+        Only then may a replica that was removed be destroyed. A voter that had learned less could still be elected with
+        its vote, and a replica that was recreated there would have forgotten what it must refuse. Also, a voter that
+        had learned less could only be elected with its vote: without this leader none ever would be.
         """
         return self._changes.is_everywhere
+
+    def set_readers(self, has_readers: bool) -> None:
+        """Records whether clients read from this replica although it does not lead. Its responses report that to the
+        leader, which otherwise notifies it of a commit with the next entries or heartbeat."""
+        self.has_readers = has_readers
 
     def lacks(self, last: EntryId) -> bool:
         """True if a snapshot that ends at ``last`` has what is neither committed here nor in the log."""
@@ -341,7 +340,7 @@ class RaftGroup(ReplicaState):
         self._set_deadline()
 
     def has_just_lost_leader(self, now: int) -> bool:
-        """True if the connection to the leader broke recently, and no leader was heard since."""
+        """True if the connection to the leader broke recently, and no message of a leader has arrived since."""
         return self.leader_id == NO_NODE and self._candidacy.timer.hurries(now)
 
     def peer_unreachable(self, now: int, peer: int) -> None:
@@ -387,8 +386,8 @@ class RaftGroup(ReplicaState):
         """Ends the quiescence of a replica: the lease of a node is no longer valid, or there is something to do.
 
         Arguments:
-            contacts: node -> when it was last heard (µs), of a leader's followers when they last responded. A node that
-                is not named counts as heard just now.
+            contacts: node -> when its last message arrived (µs), of a leader's followers when they last responded. A
+                node that is not named counts as if its message had just arrived.
         """
         if self.quiescent:
             self._wake_up(now, contacts)
@@ -477,7 +476,7 @@ class RaftGroup(ReplicaState):
     def wants_append(self, to: int, *, commit_only: bool = True) -> bool:
         """True when ``to`` should get entries, a probe, or a newer commit index, and its window has room.
 
-        Without ``commit_only`` a newer commit index alone is no reason: it rides on the next append or heartbeat.
+        Without ``commit_only`` a newer commit index alone does not count: it rides on the next append or heartbeat.
         """
         replication = self._leading.replication
         return replication is not None and replication.wants_append(to, commit_only=commit_only)
@@ -507,16 +506,15 @@ class RaftGroup(ReplicaState):
 
     def has_ready(self) -> bool:
         """True when ``take_ready`` has something to do."""
-        log = self.log
+        outbox = self.outbox
         return (
-            self.outbox.has_messages
-            or log.has_unhanded
+            bool(outbox.now or outbox.after_durable)
+            or self.log.has_work
             or (self.term, self.vote) != self._handed_hard_state
-            or log.has_deliverable
         )
 
     def take_ready(self) -> Ready:
-        """Returns what is to be done now. It counts as handed out: the driver must do all of it, or stop the node."""
+        """Returns the work to do now. It counts as handed out: the driver must do all of it, or stop the node."""
         log = self.log
         snapshot, truncate_from, entries = log.take_unhanded()
         # Applying entries below may append: a joint configuration is left immediately. That entry belongs to the next
@@ -530,7 +528,7 @@ class RaftGroup(ReplicaState):
         changed = membership.is_changed_by(entries) or self.would_forget_change(self._handed_commit)
         if voted != self._handed_hard_state or snapshot is not None or changed:
             # Term and vote are written together, with the entries (scenario 2); a snapshot with its commit (scenario
-            # 6). So is a change of members: a replica that has a change on disk knows from that moment on that the
+            # 6). So is a change of members: a replica that has a change on disk has learned by then that the
             # previous one is committed. Otherwise a replica that restarts with both could campaign among voters who are
             # two changes old, and a quorum of them need not have met one of today's (scenario 9). And that a change is
             # committed is written as soon as it is known: then the replicas that it removed are destroyed (scenario

@@ -58,7 +58,7 @@ class Leading:
         """Starts to lead the term for which this replica was elected.
 
         Arguments:
-            lost_peers: peers whose connection broke and that were not heard since.
+            lost_peers: peers whose connection broke and that have sent nothing since.
         """
         state = self._state
         # An entry of the tail may be a configuration change of an earlier leader. Another one waits until all of the
@@ -86,7 +86,7 @@ class Leading:
 
     @property
     def leads_committed(self) -> bool:
-        """True for a leader that has committed an entry of its term: only then does it know what is committed."""
+        """True for a leader that has committed an entry of its term: only then can it tell what is committed."""
         replication = self.replication
         return replication is not None and self._state.log.commit_index >= replication.term_start
 

@@ -12,7 +12,10 @@ from quorumlog.raft.types import ChainCheck, DurableToken, Entry, EntryId, LogSt
 
 def size_of(entries: list[Entry]) -> int:
     """Returns the size of entries in bytes."""
-    return sum(len(entry.data) for entry in entries)
+    size = 0  # A loop, because this runs several times for every batch, mostly of one entry.
+    for entry in entries:
+        size += len(entry.data)
+    return size
 
 
 class RaftLog:
@@ -91,9 +94,14 @@ class RaftLog:
         return self._memory_bytes
 
     @property
-    def has_unhanded(self) -> bool:
-        """True if something was not handed out for writing yet."""
-        return self._handed_index < self.last.index or self._snapshot is not None or self._truncate_from is not None
+    def has_work(self) -> bool:
+        """True if something was not handed out for writing yet, or ``deliver`` would return entries."""
+        return (
+            self._handed_index < self.last.index
+            or self._snapshot is not None
+            or self._truncate_from is not None
+            or (self.applied_index < self.commit_index and not self._unreadable)
+        )
 
     @property
     def has_pending_snapshot(self) -> bool:
@@ -353,11 +361,6 @@ class RaftLog:
             return []
         self.applied_index = entries[-1].index
         return entries
-
-    @property
-    def has_deliverable(self) -> bool:
-        """True if ``deliver`` would return entries."""
-        return self.applied_index < self.commit_index and not self._unreadable
 
     def mended(self) -> None:
         """Records that an entry that was damaged in the store can be read again."""

@@ -31,11 +31,6 @@ class Outbox:
         """True if no write that was handed out is still in progress."""
         return self._durable_number == self._taken_number
 
-    @property
-    def has_messages(self) -> bool:
-        """True if ``take`` would return messages, or could put some on hold."""
-        return bool(self.now or self.after_durable)
-
     def take(self, *, writes: bool) -> tuple[list[Message], list[Message], int]:
         """Empties the outboxes.
 

@@ -72,12 +72,13 @@ class Progress:
             acknowledgement is a promise that was counted.
         next_index: the next entry to send; always above ``match_index``.
         state: ProgressState.
-        last_contact: microseconds, when the follower was last heard.
-        recent_active: it was heard since its connection last broke.
-        lost: its connection broke, and it was not heard since.
+        last_contact: microseconds, when the follower's last message arrived.
+        recent_active: a message has arrived since its connection last broke.
+        lost: its connection broke, and no message has arrived since.
         paused: in PROBE, the probe is out and unanswered.
         pending_snapshot: in SNAPSHOT, the index at which the offered snapshot ends.
         confirmed_round: the newest heartbeat round that it has answered in this term.
+        has_readers: clients read from it: a newer commit index alone is sent to it.
         told_commit: the largest commit index sent to it in an AppendRequest.
         known_commit: commit index of a heartbeat that it has answered.
         called_round: the heartbeat round in which it was requested to become quiescent, and which it has not answered;
@@ -91,6 +92,7 @@ class Progress:
         "_heartbeat_round",
         "called_round",
         "confirmed_round",
+        "has_readers",
         "inflights",
         "known_commit",
         "last_contact",
@@ -121,6 +123,7 @@ class Progress:
         self.confirmed_round = 0
         self.called_round = 0
         self.recheck = False
+        self.has_readers = False
         self.inflights = inflights
         self._acknowledged_since_heartbeat = True
 

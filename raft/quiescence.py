@@ -73,7 +73,8 @@ class Quiescence:
         """Wakes this replica.
 
         Arguments:
-            contacts: node -> when it was last heard (µs). A node that is not named counts as heard just now.
+            contacts: node -> when its last message arrived (µs). A node that is not named counts as if it had just sent
+                one.
         """
         state, replication = self._state, self._leading.replication
         state.quiescent = False

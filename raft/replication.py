@@ -95,10 +95,10 @@ class Replication:
     def configure(self, configuration: Configuration) -> int:
         """Applies a change of members.
 
-        A member that stays keeps its progress. A new one is probed, and counts as just heard.
+        A member that stays keeps its progress. A new one is probed, and counts as if it had just sent a message.
 
         Returns:
-            The time that counts as now: when a member was last heard.
+            The time that counts as now: when the last message of a member arrived.
         """
         known = self.progress
         newest_contact = max(progress.last_contact for progress in known.values())
@@ -144,7 +144,7 @@ class Replication:
         return True
 
     def quorum_contact(self) -> int:
-        """Returns the latest time at which a quorum had been heard, in microseconds; NEVER for a single voter."""
+        """Returns the latest time at which a quorum had sent messages, in microseconds; NEVER for a single voter."""
         progress = self.progress
         own = self._node_id
         return reached_by_quorum(self._halves, lambda voter: NEVER if voter == own else progress[voter].last_contact)
@@ -162,7 +162,7 @@ class Replication:
     def wants_append(self, to: int, *, commit_only: bool) -> bool:
         """True if ``to`` should get entries, a probe, or a newer commit index, and its window has space.
 
-        With ``commit_only``, a newer commit index alone suffices.
+        With ``commit_only``, or for a follower that clients read from, a newer commit index alone suffices.
         """
         progress = self.progress.get(to)
         if progress is None or to == self._node_id:
@@ -174,6 +174,7 @@ class Replication:
         following = progress.next_index
         if following <= self._end_for(to) and not progress.inflights.full:
             return True
+        commit_only = commit_only or progress.has_readers
         return progress.recheck or (commit_only and min(self._log.commit_index, following - 1) > progress.told_commit)
 
     def next_append(
@@ -211,7 +212,7 @@ class Replication:
         self, to: int, progress: Progress, snapshot_source: SnapshotSource | None
     ) -> InstallSnapshot | None:
         if to in self._configuration.witnesses:
-            # A witness needs only the position, and all members may know what is committed.
+            # A witness needs only the position, and all members may learn what is committed.
             snapshot: Snapshot | None = Snapshot(self._log.id_at(self._log.applied_index), self._configuration, NO_DATA)
         else:
             snapshot = snapshot_source() if snapshot_source is not None else None
@@ -222,7 +223,7 @@ class Replication:
             return None
         if snapshot.last.index < self._log.anchor.index:
             raise InvariantViolationError(
-                f"the snapshot ends at {snapshot.last.index}, the log begins after {self._log.anchor.index}: "
+                f"the snapshot ends at {snapshot.last.index}, the log starts after {self._log.anchor.index}: "
                 "what is between them is lost"
             )
         progress.await_snapshot(snapshot.last.index)
@@ -242,10 +243,10 @@ class Replication:
         if to not in self._configuration.witnesses:
             return self._log.last.index
         if self.engagement.engaged:
-            # The witness must not know what no disk has: if the leader failed before it is synced, the witness would
+            # The witness must not store what no disk has: if the leader failed before it is synced, the witness would
             # refuse the only candidate that is left, the leader itself (scenario 23).
             return self._log.durable_index
-        # The witness must not know what only the leader has: if the leader failed, no node could be elected (scenario
+        # The witness must not store what only the leader has: if the leader failed, no node could be elected (scenario
         # 23).
         progress = self.progress
         return min(progress[node].match_index for node in self._data_electors)
@@ -270,6 +271,7 @@ class Replication:
         if message.rejected:
             progress.refuse(message.index, self._agreement(message))
             return False
+        progress.has_readers = message.has_readers
         news = self._acknowledged(progress, message.sender, message.index)
         if self.engagement.engaged:
             self.review_engagement(now)
@@ -329,7 +331,7 @@ class Replication:
     # -- quiescence -------------------------------------------------------------------------------------------
 
     def is_settled(self, reachable: Container[int]) -> bool:
-        """True if every reachable member durably holds the whole log and knows that, and these are a quorum."""
+        """True if every reachable member durably holds the whole log and has learned that, and these are a quorum."""
         own, last_index = self._node_id, self._log.last.index
         for member, progress in self.progress.items():
             behind = progress.state is not ProgressState.REPLICATE or progress.match_index != last_index
@@ -350,7 +352,8 @@ class Replication:
             self.progress[member].called_round = heartbeat_round
 
     def resume(self, now: int, contacts: Mapping[int, int]) -> None:
-        """Ends a quiescence, in which leases replaced heartbeats: followers were heard at ``contacts``, or just now."""
+        """Ends a quiescence, in which leases replaced heartbeats: the last messages of followers arrived at
+        ``contacts``, or just now."""
         for member, progress in self.progress.items():
             progress.called_round = 0
             if progress.state is ProgressState.REPLICATE:

@@ -36,6 +36,8 @@ class ReplicaState:
         change_index: of the newest change of members in the log, as far as it arrived or was applied since the start.
             That the previous one is committed is on the disk, since that was written with this one.
         durable_commit: entries up to here are known to be committed after a restart, too.
+        has_readers: clients read from this replica although it does not lead: its leader notifies it of commits at
+            once.
         quiescent: the Raft group is idle: this replica has no deadline, and there are no heartbeats. The lease between
             its node and the leader's replaces both (quiescence.py).
     """
@@ -48,6 +50,8 @@ class ReplicaState:
         "durable_commit",
         "durable_term",
         "group",
+        "has_readers",
+        "is_leader",
         "is_witness",
         "leader_id",
         "log",
@@ -64,7 +68,7 @@ class ReplicaState:
         group, last, hard_state = restored.group, restored.last, restored.hard_state
         if restored.first_index != restored.anchor.index + 1:
             raise InvariantViolationError(
-                f"group {group}: the log begins at {restored.first_index}, its anchor is {restored.anchor.index}"
+                f"group {group}: the log starts at {restored.first_index}, its anchor is {restored.anchor.index}"
             )
         if last.term > hard_state.term:
             # Term and vote were lost while entries survived: it might vote twice in a term (scenario 2).
@@ -77,10 +81,11 @@ class ReplicaState:
         self.options = options
         self.term = self.durable_term = hard_state.term
         self.vote = hard_state.vote
-        self.role = Role.FOLLOWER
+        self.become(Role.FOLLOWER)
         self.leader_id = NO_NODE
         self.configuration = restored.configuration
         self.configuration_index = 0
+        self.has_readers = False
         self.quiescent = False
         self.log = RaftLog(
             store=services.store,
@@ -94,6 +99,11 @@ class ReplicaState:
         self.change_index = 0
         self._found_last = last.index
         self.outbox = Outbox()
+
+    def become(self, role: Role) -> None:
+        """Takes a role."""
+        self.role = role
+        self.is_leader = role is Role.LEADER
 
     def learn_commit(self, index: int) -> None:
         """Records a commit index from the leader.
@@ -117,9 +127,10 @@ class ReplicaState:
                 self.change_index = max(self.change_index, entry.index)
 
     def would_forget_change(self, commit: int) -> bool:
-        """True if a replica that knew only ``commit`` to be committed could consider a change of members uncommitted.
+        """True if a replica that has learned only ``commit`` to be committed could consider a change of members
+        uncommitted.
 
-        That is, one that this replica knows to be committed.
+        That is, one that this replica has learned to be committed.
         """
         return commit < self.change_index <= self.log.commit_index
 

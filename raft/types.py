@@ -118,7 +118,7 @@ class Configuration:
     @property
     def data_voters(self) -> tuple[int, ...]:
         """The voters that have copies."""
-        return self._with_data(self.voters)
+        return self._with_data(self.voters) if self.witnesses else self.voters
 
     def _with_data(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
         if not self.witnesses:
@@ -128,7 +128,7 @@ class Configuration:
     @property
     def members(self) -> tuple[int, ...]:
         """Voters of either half, then learners."""
-        return self.electors + self.learners
+        return self.electors + self.learners if self.outgoing else self.voters + self.learners
 
 
 @dataclass(slots=True, frozen=True)
@@ -225,7 +225,7 @@ class RestoredReplica:
         anchor: identity of the entry before ``first_index`` (ORIGIN, or the end of a snapshot or compaction).
         applied: entries up to here are not delivered again.
         votes_from: of a replica that was removed from the Raft group and has returned: an index that the former replica
-            cannot have exceeded as a voter. It does not vote before it knows that this index is committed.
+            cannot have exceeded as a voter. It does not vote before it has learned that this index is committed.
         is_witness: its log has no payload, and never had any.
     """
 
@@ -304,12 +304,14 @@ class AppendResponse(Message):
 
     On success, ``index`` is the last durable index that matches the leader's log; on refusal, it is the refused
     ``prev_index``, with (``hint_index``, ``hint_term``): the logs can only agree at or below ``hint_index``.
+    ``has_readers``: clients read from the follower, so it must be notified of a commit at once.
     """
 
     index: int
     rejected: bool = False
     hint_index: int = 0
     hint_term: int = 0
+    has_readers: bool = False
 
 
 @dataclass(slots=True)
@@ -343,7 +345,7 @@ class TimeoutNow(Message):
     """The leader's request to ``to`` to campaign immediately (thesis §3.10).
 
     ``last_index`` is the end of the leader's log: it accepts no proposals in the meantime, so a receiver whose log ends
-    elsewhere knows that the request is stale.
+    elsewhere can tell that the request is stale.
     """
 
     last_index: int = 0

@@ -2,7 +2,7 @@
 
 Names are loaded on first use, so that a program that only administers does not load Arrow.
 
-Modules shared by all rooms:
+Modules shared by all packages:
 
 - `aio`: the clients for asyncio.
 - `types`: values that the clients accept and return.
@@ -11,7 +11,7 @@ Modules shared by all rooms:
 - `configuration`: validates keyword arguments of clients; `arguments`: validates other arguments.
 - `help_text`: output of `help()` for the clients.
 
-May import: `quorumlog.v1`; the modules that users import, `__init__` and `aio`, may use all rooms.
+May import: `quorumlog.v1`; the modules that users import, `__init__` and `aio`, may use all packages.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ if TYPE_CHECKING:
         UnsupportedAssignorError,
         UnsupportedError,
     )
-    from quorumlog.sdk.producer.delivery import ArrowFuture, BatchMetadata, RecordFuture
+    from quorumlog.sdk.producer.delivery import ArrowFuture, BatchMetadata, RecordFuture, RecordsFuture
     from quorumlog.sdk.producer.explanation import LeaderTimes, RecordExplanation, RecordStage, ReplicaTimes
     from quorumlog.sdk.producer.producer import Producer
     from quorumlog.sdk.types import (
@@ -138,6 +138,8 @@ if TYPE_CHECKING:
         NodeDescription,
         NodeLoad,
         NodePlan,
+        NodeSetting,
+        NodeSettings,
         OffsetAndMetadata,
         OffsetAndTimestamp,
         PartitionDescription,
@@ -160,7 +162,7 @@ _MODULES = {
     "consumer.subscription": ("ConsumerRebalanceListener",),
     "producer.producer": ("Producer",),
     "consumer.commit_future": ("CommitFuture",),
-    "producer.delivery": ("ArrowFuture", "BatchMetadata", "RecordFuture"),
+    "producer.delivery": ("ArrowFuture", "BatchMetadata", "RecordFuture", "RecordsFuture"),
     "producer.explanation": ("LeaderTimes", "RecordExplanation", "RecordStage", "ReplicaTimes"),
     "acls": (
         "ACL", "ACLDecision", "ACLFilter", "ACLOperation", "ACLPermissionType", "ACLResourcePatternType",
@@ -173,7 +175,8 @@ _MODULES = {
     "types": (
         "BrokerDescription", "ClusterDescription", "ConfigEntry", "ConsumerGroupMetadata", "ConsumerRecord",
         "GroupDescription", "GroupKind", "GroupListing", "GroupState", "MemberDescription", "NewPartitions", "NewTopic",
-        "NodeDescription", "NodeLoad", "NodePlan", "OffsetAndMetadata", "OffsetAndTimestamp", "PartitionDescription",
+        "NodeDescription", "NodeLoad", "NodePlan", "NodeSetting", "NodeSettings", "OffsetAndMetadata",
+        "OffsetAndTimestamp", "PartitionDescription",
         "PartitionReassignment", "PlannedMove", "ProducerListing", "QuorumDescription", "QuorumReplicaDescription",
         "RebalancePlan", "RecordMetadata", "ReplicaCopy", "TopicDescription", "TopicPartition",
     ),
@@ -204,11 +207,12 @@ _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [  # noqa: RUF022 - by kind
     "Admin", "Consumer", "ConsumerRebalanceListener", "Producer",
-    "ArrowFuture", "BatchMetadata", "CommitFuture", "RecordFuture",
+    "ArrowFuture", "BatchMetadata", "CommitFuture", "RecordFuture", "RecordsFuture",
     "ClusterChange", "LogDescription", "LeaderTimes", "RecordExplanation", "RecordStage", "ReplicaTimes",
     "BrokerDescription", "ClusterDescription", "ConfigEntry", "ConsumerGroupMetadata", "ConsumerRecord",
     "GroupDescription", "GroupKind", "GroupListing", "GroupState", "MemberDescription", "NewPartitions", "NewTopic",
-    "NodeDescription", "NodeLoad", "NodePlan", "OffsetAndMetadata", "OffsetAndTimestamp", "PartitionDescription",
+    "NodeDescription", "NodeLoad", "NodePlan", "NodeSetting", "NodeSettings", "OffsetAndMetadata",
+    "OffsetAndTimestamp", "PartitionDescription",
     "PartitionReassignment", "PlannedMove", "ProducerListing", "QuorumDescription", "QuorumReplicaDescription",
     "RebalancePlan", "RecordMetadata", "ReplicaCopy", "TopicDescription", "TopicPartition",
     "ACL", "ACLDecision", "ACLFilter", "ACLOperation", "ACLPermissionType", "ACLResourcePatternType",

@@ -84,12 +84,12 @@ def checked_commits(
     if not isinstance(offsets, Mapping):
         raise IllegalArgumentError(f"{offsets!r} is not a mapping from TopicPartition(topic, partition) to offsets")
     checked: dict[TopicPartition, OffsetAndMetadata] = {}
-    for partition, given in offsets.items():
+    for partition, value in offsets.items():
         tp = checked_partition(partition)
-        commit = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
+        commit = value if isinstance(value, OffsetAndMetadata) else OffsetAndMetadata(value)
         if type(commit.offset) is not int or not 0 <= commit.offset <= MAX_INT64:
             raise IllegalArgumentError(
-                f"for {tp.topic}-{tp.partition} {given!r} is given: it must be an offset or OffsetAndMetadata(offset,"
+                f"for {tp.topic}-{tp.partition} {value!r} is given: it must be an offset or OffsetAndMetadata(offset,"
                 " metadata, leader_epoch), with an offset from 0 on"
             )
         if not isinstance(commit.metadata, str) or not is_text(commit.metadata):
@@ -138,7 +138,7 @@ def _checked_producer_name(name: object) -> str:
 def checked_prefix(prefix: object) -> str:
     """Returns a prefix of producer names, which may be empty."""
     if not isinstance(prefix, str) or not is_text(prefix):
-        raise IllegalArgumentError(f"producer names cannot begin with {prefix!r}: give text that UTF-8 can write")
+        raise IllegalArgumentError(f"producer names cannot start with {prefix!r}: give text that UTF-8 can write")
     return prefix
 
 
@@ -159,11 +159,11 @@ def checked_states(states: Iterable[GroupState | str]) -> tuple[GroupState, ...]
     if isinstance(states, str | bytes) or not isinstance(states, Iterable):
         raise IllegalArgumentError(f"states are {states!r}: give a list such as ['Empty', 'Stable']")
     checked: dict[GroupState, None] = {}
-    for given in states:
-        state = known.get(given.lower()) if isinstance(given, str) else given
+    for value in states:
+        state = known.get(value.lower()) if isinstance(value, str) else value
         if not isinstance(state, GroupState):
             names = ", ".join(state.value for state in GroupState)
-            raise IllegalArgumentError(f"{given!r} is no state of a group: there are {names}")
+            raise IllegalArgumentError(f"{value!r} is not a state of a group: choose among {names}")
         checked[state] = None
     return tuple(checked)
 

@@ -190,6 +190,12 @@ class UnknownLeaderEpochError(QuorumlogError):
     default_retriable = True
 
 
+class OffsetNotAvailableError(QuorumlogError):
+    """A replica that does not lead the partition does not serve the offset now; its leader does."""
+
+    default_retriable = True
+
+
 class OffsetOutOfRangeError(QuorumlogError):
     """The offset is below the log start or beyond the log end."""
 
@@ -514,6 +520,7 @@ _BY_CODE: dict[int, type[QuorumlogError]] = {
     _Code.FENCED_LEADER_EPOCH: FencedLeaderEpochError,
     _Code.UNKNOWN_LEADER_EPOCH: UnknownLeaderEpochError,
     _Code.OFFSET_OUT_OF_RANGE: OffsetOutOfRangeError,
+    _Code.OFFSET_NOT_AVAILABLE: OffsetNotAvailableError,
     _Code.NOT_ENOUGH_REPLICAS: NotEnoughReplicasError,
     _Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND: NotEnoughReplicasAfterAppendError,
     _Code.CORRUPT_MESSAGE: CorruptRecordError,

@@ -25,7 +25,7 @@ _Code = errors_pb2.ErrorCode
 _CODE_NAMES = frozenset(_Code.keys())
 #: Boolean values in the metadata of ``ErrorInfo``.
 _WORDS = {"true": True, "false": False}
-#: How gRPC's message begins if a call was never given to a connection.
+#: How gRPC's message starts if a call was never given to a connection.
 _NEVER_CONNECTED = "failed to connect to all addresses"
 
 
@@ -40,16 +40,16 @@ def error_from_rpc(error: grpc.RpcError, address: str) -> QuorumlogError:
     info = _error_info(error)
     kind = None if info is None else kind_of_error(_Code.Value(info.reason))
     if info is not None and kind is not None:
-        # The call may have been under way when the node ceased to lead: only the node can tell whether it may take
+        # The call may have been under way when the node ceased to lead: only the node can decide whether it may take
         # effect.
-        told = kind(
+        reported = kind(
             f"{details} (node {address})",
             retriable=_WORDS.get(info.metadata.get("retriable", "")),
             definite=_WORDS.get(info.metadata.get("definite", "")),
         )
-        if isinstance(told, ThrottlingQuotaExceededError):
-            told.throttle_time_ms = _milliseconds(info.metadata.get("throttle_time_ms", ""))
-        return told
+        if isinstance(reported, ThrottlingQuotaExceededError):
+            reported.throttle_time_ms = _milliseconds(info.metadata.get("throttle_time_ms", ""))
+        return reported
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
         # The last words of gRPC's long message are the cause: "... Connection refused".
         cause = details.rpartition(": ")[2] or code.name

@@ -219,6 +219,7 @@ class BrokerDescription:
         directory_id: of the data directory with which it registered last; empty: not reported.
         returning: number of replicas that it has yet to regain after losing its disk.
         witness_only: it hosts witnesses of partitions, but no replicas.
+        machine: the machine that it shares with other nodes; None if none was given.
     """
 
     node_id: int
@@ -234,6 +235,7 @@ class BrokerDescription:
     directory_id: str = ""
     returning: int = 0
     witness_only: bool = False
+    machine: str | None = None
 
 
 @dataclass(slots=True, frozen=True)
@@ -285,6 +287,47 @@ class NodePlan:
     all_moves: int
     voters: tuple[int, ...]
     all_bytes: int = 0
+
+
+@dataclass(slots=True, frozen=True)
+class NodeSetting:
+    """A setting of a node.
+
+    Arguments:
+        values: with their sources, the effective one first: ``node`` and ``cluster`` are records that were set at run
+            time, ``command line``, ``environment``, ``file`` and ``default`` are configured.
+        is_dynamic: True if it can be changed at run time.
+        documentation: the expected values.
+    """
+
+    name: str
+    values: tuple[tuple[str, str], ...]
+    is_dynamic: bool
+    documentation: str
+
+    @property
+    def value(self) -> str:
+        """The effective value; empty if the setting is not set."""
+        return self.values[0][0]
+
+    @property
+    def source(self) -> str:
+        """The source of the effective value."""
+        return self.values[0][1]
+
+
+@dataclass(slots=True, frozen=True)
+class NodeSettings:
+    """The settings of a node.
+
+    Arguments:
+        settings: by name.
+        records: the settings that were changed at run time: by node id, by name; those of all nodes have the key None.
+    """
+
+    node_id: int
+    settings: tuple[NodeSetting, ...]
+    records: dict[int | None, dict[str, str]]
 
 
 @dataclass(slots=True, frozen=True)

@@ -1,4 +1,4 @@
-"""``python -m quorumlog.server``: one node in the foreground."""
+"""``python -m quorumlog.server``: one node, or all workers of a machine, in the foreground."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # the documented way to forbid an import
 
 from quorumlog.server.config.settings import Settings, SettingsError, load  # noqa: E402
-from quorumlog.server.process.runtime import run  # noqa: E402  # after what it must find
 from quorumlog.server.process.start_log import StartLog, chosen_format  # noqa: E402
+from quorumlog.server.process.workers import run_machine  # noqa: E402  # after what it must find
 
 
 class _Parser(argparse.ArgumentParser):
@@ -43,15 +43,15 @@ def main(arguments: list[str] | None = None) -> int:
     flags: dict[str, object] = {}
     config: Path | None = None
     try:
-        given, unknown = make_parser().parse_known_args(arguments)
-        config = given.config
-        flags = {name: getattr(given, name) for name in Settings.model_fields}
+        parsed, unknown = make_parser().parse_known_args(arguments)
+        config = parsed.config
+        flags = {name: getattr(parsed, name) for name in Settings.model_fields}
         flags |= {word.removeprefix("--").partition("=")[0].replace("-", "_"): word for word in unknown}
         settings = load(flags, config)
     except SettingsError as error:
         StartLog(chosen_format(flags, config)).error(str(error))
         return 1
-    return run(settings, given.life_line)
+    return run_machine(settings, parsed.life_line)
 
 
 if __name__ == "__main__":

@@ -75,6 +75,8 @@ class MutantResult:
         return f"| {self.mutant.name} | {scenario} | {by} | {seed} | {taken} | {self.seconds:.1f} |"
 
 
+#: Number of tests in one check of the unchanged packages.
+MOST_TESTS = 100
 HEAD = "| mutant | scenario | caught by | seed | steps / events | s |\n|---|---|---|---|---|---|"
 
 
@@ -128,13 +130,13 @@ class Workshop:
         """Runs the failed checks on an unchanged copy; returns their failures there."""
         found = list(verdicts)
         checks = []
-        for kind in ("simulation", "groups", "rights", "clients", "storms"):
+        for kind in ("simulation", "groups", "rights", "machines", "clients", "storms"):
             seeds = sorted({verdict.seed for verdict in found if verdict.by == kind and verdict.seed is not None})
             if seeds:
                 checks.append(f"{kind} {','.join(map(str, seeds))}")
         tests = sorted({verdict.by for verdict in found if verdict.seed is None})
-        if tests:
-            checks.append("\n".join(tests))
+        # The system limits the length of an argument, and a check has a time limit.
+        checks += ["\n".join(tests[first : first + MOST_TESTS]) for first in range(0, len(tests), MOST_TESTS)]
         problems = []
         for check in checks:
             verdict = self.run(check, self._pristine, [])

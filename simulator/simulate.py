@@ -24,7 +24,7 @@ from pathlib import Path
 from quorumlog.simulator.seeds.client_simulation import ClientSimulation
 from quorumlog.simulator.seeds.reduction import reduce_faults
 from quorumlog.simulator.seeds.simulation import SeedResult, Simulation
-from quorumlog.simulator.seeds.story import Story, run_story
+from quorumlog.simulator.seeds.story import Story, run_story, simulation_of
 from quorumlog.simulator.seeds.summary import Tally, counted, replay_line
 from quorumlog.simulator.seeds.transcript import transcript
 
@@ -79,6 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
     stories = parser.add_mutually_exclusive_group()
     stories.add_argument("--groups", action="store_true", help="use consumer groups in every seed, not in one of three")
     stories.add_argument("--rights", action="store_true", help="use clients that need ACLs, which change")
+    stories.add_argument("--machines", action="store_true", help="use machines with several nodes, which fail together")
     stories.add_argument(
         "--clients", action="store_true", help="use the SDK's own clients; odd seeds have consumer groups"
     )
@@ -87,9 +88,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="with --reduce: file for the transcript")
     chosen = parser.parse_args(arguments)
     chosen_by = {Story.CLIENTS: chosen.clients, Story.GROUPS: chosen.groups, Story.RIGHTS: chosen.rights}
+    chosen_by[Story.MACHINES] = chosen.machines
     story = next((story for story, is_chosen in chosen_by.items() if is_chosen), Story.NODES)
     if chosen.seed is not None and chosen.reduce:
-        if story in (Story.CLIENTS, Story.RIGHTS):
+        if story in (Story.CLIENTS, Story.RIGHTS, Story.MACHINES):
             parser.error(f"a seed of{story.value} cannot be reduced: its clients behave differently without a fault")
         return _reduce(chosen.seed, chosen.out, chosen.groups)
     if chosen.seed is not None:
@@ -107,7 +109,7 @@ def _replay(seed: int, history_path: Path | None, story: Story) -> int:
         if history_path is not None:
             clients.history.save(history_path)
     else:
-        simulation = Simulation(seed, with_groups=story is Story.GROUPS, with_rights=story is Story.RIGHTS)
+        simulation = simulation_of(seed, story)
         result = simulation.run()
         if history_path is not None:
             simulation.history.save(history_path)

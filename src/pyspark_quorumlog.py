@@ -1,6 +1,6 @@
 """Lets Spark find the format ``quorumlog`` automatically.
 
-Spark's Python workers import every top-level module whose name begins with ``pyspark_`` and register the class
+Spark's Python workers import every top-level module whose name starts with ``pyspark_`` and register the class
 ``DefaultSource`` that they find in it. So `pip install quorumlog[spark]` is all that a session needs.
 """
 

@@ -28,6 +28,7 @@ Damage:
 - `opening`: the checks before a node serves; `upgrade`: repairs the offset index of an older version.
 - `scrubbing`: reads everything from time to time while the node runs.
 - `recheck_list`: damage found while the node ran, for the next opening.
+- `synced_files`: small files beside the database that survive a loss of power.
 - `crash_marker`: the signal that killed the process, for the next one.
 - `quarantine`: moves damaged storage out of the way, on request; nothing is deleted.
 - `verification`: verifies a whole data directory offline; `inspection`: shows what is in it.

@@ -48,5 +48,6 @@ def cut(key: bytes, data: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def missing_bytes(first: bytes) -> int:
-    """Returns how many bytes of an entry are not in its first row, by its envelope; 0 if that is too short to tell."""
+    """Returns how many bytes of an entry are not in its first row, by its envelope; 0 if that is too short to contain
+    it."""
     return max(int(_LENGTH.unpack_from(first, _LENGTH_AT)[0]) - len(first), 0) if len(first) >= ENVELOPE_BYTES else 0

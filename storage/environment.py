@@ -25,6 +25,7 @@ from quorumlog.storage.meta_pages import DATA_FILE, WHAT_TO_DO
 from quorumlog.storage.opening import examine
 from quorumlog.storage.reading import LogReading
 from quorumlog.storage.recheck_list import are_pages_suspect, keep_suspects, suspects
+from quorumlog.storage.synced_files import sync_folder
 
 MAP_SIZE_BYTES = 1 << 40
 MAX_READERS = 64
@@ -178,7 +179,8 @@ class Environment:
             body = rows.FORMAT.to_bytes(4, "little")
             row = rows.seal_row(rows.FORMAT_DB, rows.FORMAT_KEY, body)
             txn.put(rows.FORMAT_KEY, row, db=self.databases[rows.FORMAT_DB])
-        _sync_directory(self.data_dir)
+        for folder in (self.data_dir, self.data_dir.parent):
+            sync_folder(folder)
 
     def _refusal(self, error: lmdb.Error) -> StorageEngineError:
         if isinstance(error, lmdb.MemoryError):
@@ -215,13 +217,3 @@ class Environment:
         """Closes the environment and releases the directory."""
         self.lmdb.close()
         self._lock.close()
-
-
-def _sync_directory(directory: Path) -> None:
-    """Makes new file names durable: an fsync of a file does not sync the directory with its name."""
-    for place in (directory, directory.parent):
-        descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Garbage: rows without meaning, found at opening or left by a write, that are to be swept."""
+"""Garbage: rows without meaning, found at opening or left by a write, that must be swept."""
 
 from __future__ import annotations
 

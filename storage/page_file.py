@@ -293,7 +293,7 @@ class PageFile:
         stored, _, flags, _, _ = PAGE_HEADER.unpack_from(pages)
         extent = _U32.unpack_from(pages, PAGE_HEADER.size - _U32.size)[0]
         if stored != number or flags != _P_OVERFLOW or extent != count:
-            raise self.damage(f"page {number} does not begin a value of {count} pages")
+            raise self.damage(f"page {number} does not start a value of {count} pages")
         return pages[PAGE_HEADER.size : PAGE_HEADER.size + length]
 
     def _read(self, number: int, count: int) -> bytes:

@@ -14,6 +14,7 @@ from quorumlog.storage.environment import DirectoryLock
 from quorumlog.storage.interface import StorageEngineError
 from quorumlog.storage.meta_pages import DATA_FILE
 from quorumlog.storage.recheck_list import FILE_NAME as SUSPECTS
+from quorumlog.storage.synced_files import sync_folder, write_synced
 
 #: File beside the data with one line: their directory id.
 ID_FILE = "DIRECTORY_ID"
@@ -32,7 +33,7 @@ def keep_directory_id(data_dir: Path, directory_id: str) -> bool:
     """
     try:
         if _id_in(data_dir) != directory_id:
-            _write_synced(data_dir, directory_id)
+            write_synced(data_dir / ID_FILE, directory_id)
     except OSError:
         return False
     return True
@@ -66,13 +67,13 @@ def move_aside(data_dir: Path) -> Path:
         # The id before the data: a crash in between leaves a folder without data, which is ignored.
         directory_id = _id_in(data_dir)
         if directory_id:
-            _write_synced(place, directory_id)
+            write_synced(place / ID_FILE, directory_id)
         # The data before the rest: after a crash, the other files have no meaning without them.
         for name in (DATA_FILE, "lock.mdb", SUSPECTS, LAST_WORDS):
             if (data_dir / name).exists():
                 os.rename(data_dir / name, place / name)
-        _sync(place)
-        _sync(data_dir)
+        sync_folder(place)
+        sync_folder(data_dir)
         return place
     except OSError as error:
         raise StorageEngineError(f"cannot move the damaged data in {data_dir} aside: {error.strerror}") from error
@@ -86,21 +87,3 @@ def _id_in(folder: Path) -> str:
             return file.read(_MAX_ID_BYTES).decode(errors="replace").strip()
     except OSError:
         return ""
-
-
-def _write_synced(folder: Path, directory_id: str) -> None:
-    new = folder / f"{ID_FILE}.new"
-    with new.open("w") as file:
-        file.write(f"{directory_id}\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(new, folder / ID_FILE)
-    _sync(folder)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

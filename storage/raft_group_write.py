@@ -1,8 +1,8 @@
 """Part of a transaction for one Raft group, in the order of the fields of ``RaftGroupWrite``.
 
 Each step asserts the log's invariants before it writes: a bug above storage must stop the process with the old state
-intact on disk, not be made durable. What storage cannot know (whether an entry was committed) it takes from the stored
-hard state, whose commit index may lag but never lead.
+intact on disk, not be made durable. What storage cannot find out (whether an entry was committed) it takes from the
+stored hard state, whose commit index may lag but never lead.
 """
 
 from __future__ import annotations

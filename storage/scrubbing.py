@@ -49,7 +49,7 @@ class ChainCheck:
         """
         log = self._logs.get(group)
         if log is None or not log.anchor.index < index <= log.last.index:
-            # Garbage that is to be swept.
+            # Garbage that must be swept.
             self._before = (group, index, None)
             return
         known, known_hash = self._entry_before(log, group, index)

@@ -6,12 +6,20 @@ test with a number.
 
 from __future__ import annotations
 
+import gc
 import logging
+import os
+import re
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
 
 import pytest
+from _pytest.mark.expression import Expression
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
@@ -21,8 +29,11 @@ from quorumlog.pure import is_compiled
 pytest_plugins = ["pytester"]
 
 SPARK = "tests/spark/"
+#: Tests of Spark whose sessions are in processes of their own.
+SPARK_APART = ("tests/spark/test_on_cluster.py", "tests/spark/test_packaging.py")
 #: What lasts the longest is started first: otherwise one worker has a long file left when the others are done.
 STARTED_FIRST = (
+    *SPARK_APART,
     SPARK,
     "tests/integration/test_runbook.py",
     "tests/packaging/test_distributions.py",
@@ -32,6 +43,15 @@ STARTED_FIRST = (
     "tests/cli/test_cli_cluster.py",
     "tests/console/test_playground.py",
 )
+
+#: A file system in memory, and the room that it must have for all that the tests of one run keep at a time.
+IN_MEMORY = Path("/dev/shm")
+IN_MEMORY_BYTES = 6 << 30
+#: The marks by which the Makefile selects tests.
+SELECTED_BY = {"alone", "chaos", "cluster", "spark", "thorough"}
+#: The names in an expression of ``-m``, and the marks that a file gives to tests.
+NAME = re.compile(r"\w+")
+MARK = re.compile(r"\bmark\.(\w+)")
 
 # How long an example takes says how busy the machine is, and nothing of what is tested.
 settings.register_profile("at leisure", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -55,7 +75,16 @@ def is_of_somebody(record: logging.LogRecord) -> bool:
     return not isinstance(error, BlockingIOError) and "loop is closed" not in str(error)
 
 
+def keep_files_in_memory() -> None:
+    """Puts temporary files where a sync costs nothing: no test cuts the power, and disks are what tests wait for."""
+    if "TMPDIR" in os.environ or not IN_MEMORY.is_dir() or shutil.disk_usage(IN_MEMORY).free < IN_MEMORY_BYTES:
+        return
+    os.environ["TMPDIR"] = str(IN_MEMORY)  # for the processes that tests start, and for the other workers
+    tempfile.tempdir = None  # It is determined again.
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    keep_files_in_memory()
     logging.getLogger("asyncio").addFilter(is_of_somebody)
     # A shell's background jobs ignore Ctrl-C, and so would every process that a test starts and interrupts.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -68,23 +97,60 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def clients_warn_where_they_did() -> Iterator[None]:
-    """A command that runs in this process has all that clients warn of said on stderr, and said nowhere else: a test
-    that comes after it would be told of by threads that it has not started, and would not hear of its own."""
+    """Restores the handlers of the clients' logger. A command that runs in this process sends the clients' warnings to
+    stderr and nowhere else: a later test would see warnings of threads that it has not started, and miss its own."""
     clients = logging.getLogger("quorumlog.sdk")
     handlers, propagates = list(clients.handlers), clients.propagate
     yield
     clients.handlers[:], clients.propagate = handlers, propagates
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Skips a file of which ``-m`` selects nothing: to import all of them takes every worker ten seconds."""
+    if collection_path.suffix != ".py" or not config.option.markexpr:
+        return None
+    return None if may_select(config.option.markexpr, collection_path.read_text()) else True
+
+
+def may_select(expression: str, source: str) -> bool:
+    """Returns False if no test can have marks that the expression selects, whichever of its file's marks it has."""
+    try:
+        selects = Expression.compile(expression)
+    except SyntaxError:  # pytest reports it.
+        return True
+    given = sorted(set(NAME.findall(expression)) & set(MARK.findall(source)))
+    some = (combination for count in range(len(given) + 1) for combination in combinations(given, count))
+    return any(selects.evaluate(lambda name, /, *, marks=marks, **_: name in marks) for marks in some)
+
+
+def require_marks_in_files(items: list[pytest.Item]) -> None:
+    """Checks that a file has the names of its tests' marks: ``may_select`` looks for them there.
+
+    Raises:
+        UsageError: a test has a mark whose name is only in another file.
+    """
+    named = {path: set(MARK.findall(path.read_text())) for path in {item.path for item in items}}
+    for item in items:
+        for mark in item.iter_markers():
+            if mark.name in SELECTED_BY and mark.name not in named[item.path]:
+                raise pytest.UsageError(f"{item.nodeid}: write pytest.mark.{mark.name} in its own file")
+
+
+def pytest_collection_finish() -> None:
+    """Keeps what was collected out of all further garbage collections."""
+    gc.collect()
+    gc.freeze()
+
+
 class OneSparkSession(LoadFileScheduling):
-    """Each file's tests go to one worker, and all of Spark's to the same: they share a session, and last the longest.
+    """Each file's tests go to one worker, and all that share Spark's session to the same: they last the longest.
 
     (Marks of the group a test belongs to do not reach xdist 3.8 under pytest 9.)
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
-        return SPARK if file.startswith(SPARK) else file
+        return SPARK if file.startswith(SPARK) and file not in SPARK_APART else file
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -93,6 +159,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneSpar
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    require_marks_in_files(items)
     choose_scenarios(config, items)
     if is_compiled():
         for item in items:
@@ -120,8 +187,8 @@ def choose_scenarios(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         stories = {story for mark in item.iter_markers("scenario") for story in mark.args}
         numbers = {story.rstrip("abcdefghi") for story in stories}
-        meant = bool(stories) if wanted == ["all"] else not (stories | numbers).isdisjoint(wanted)
-        (chosen if meant else rest).append(item)
+        intended = bool(stories) if wanted == ["all"] else not (stories | numbers).isdisjoint(wanted)
+        (chosen if intended else rest).append(item)
     if not chosen:
         raise pytest.UsageError(f"no test plays scenario {', '.join(wanted)}; docs/internals/raft.md lists them")
     items[:] = chosen

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FLOORS = (
+LAYERS = (
     "src",
     "proto",
     "wire",
@@ -32,7 +32,7 @@ FLOORS = (
     "bench",
 )
 #: What else is Python: counted where figures are about all of the repository.
-BESIDE_THE_FLOORS = ("tests", "tools", "packaging", "examples")
+BESIDE_THE_LAYERS = ("tests", "tools", "packaging", "examples")
 
 #: Limits of style: lines of a function, parameters of a constructor beside self, modules of ours that one imports.
 MOST_LINES, MOST_PARAMETERS, MOST_IMPORTS = 60, 6, 25
@@ -112,19 +112,19 @@ def _functions(parent: ast.AST, prefix: str) -> Iterator[tuple[str, ast.Function
 
 
 def all_modules(root: Path = ROOT) -> list[Module]:
-    """Every module of the floors, generated ones included."""
+    """Every module of the layers, generated ones included."""
     found = []
-    for floor in FLOORS:
-        for path in sorted((root / floor).rglob("*.py")):
+    for layer in LAYERS:
+        for path in sorted((root / layer).rglob("*.py")):
             inside = str(path.relative_to(root))
             name = re.sub(r"^(src|proto)/quorumlog/", "", inside).removesuffix(".py").replace("/", ".")
-            prefix = "" if floor == "bench" else "quorumlog."
+            prefix = "" if layer == "bench" else "quorumlog."
             found.append(Module(inside, prefix + name.removesuffix(".__init__"), path.read_text()))
     return found
 
 
 def modules(root: Path = ROOT) -> list[Module]:
-    """The hand-written modules of the floors."""
+    """The hand-written modules of the layers."""
     return [module for module in all_modules(root) if not module.is_generated]
 
 
@@ -278,13 +278,13 @@ def scaffolding_lines(root: Path) -> tuple[int, int]:
 
 def count_in_python(root: Path, text: str) -> int:
     """Returns how often a text occurs in the Python files of the repository."""
-    files = (path for folder in (*FLOORS, *BESIDE_THE_FLOORS) for path in (root / folder).rglob("*.py"))
+    files = (path for folder in (*LAYERS, *BESIDE_THE_LAYERS) for path in (root / folder).rglob("*.py"))
     return sum(path.read_text().count(text) for path in files)
 
 
 def _stub_lines(root: Path) -> list[int]:
     """Lines of each generated stub."""
-    return [path.read_text().count("\n") for floor in FLOORS for path in (root / floor).rglob("*_pb2*.pyi")]
+    return [path.read_text().count("\n") for layer in LAYERS for path in (root / layer).rglob("*_pb2*.pyi")]
 
 
 def main() -> None:

@@ -19,22 +19,26 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from house import BESIDE_THE_FLOORS, FLOORS, ROOT, Module
+from house import BESIDE_THE_LAYERS, LAYERS, ROOT, Module
 
+#: Programs and their parts: they report and receive, and do not say, tell, hear or know.
+_PROGRAM = (
+    r"(?:nodes?|brokers?|servers?|clients?|leaders?|followers?|voters?|candidates?|controllers?|coordinators?|clusters?"
+    r"|consumers?|producers?|members?|replicas?|witness(?:es)?|peers?|heartbeats?|images?|metadata)"
+)
 #: A phrase, as a regular expression that is found regardless of case -> what to write instead.
 WORDS = {
     r"whoever": "the caller, the client that",
-    r"(?:is|are|was|were|be|been) told of": "is notified of, receives, is listed",
-    r"any more\b(?! than)": "no longer",
+    r"any more(?! than)": "no longer",
     r"anew": "again",
     r"for ever": "permanently, indefinitely",
-    r"(?:goes|go|went) on\b": "continues",
-    r"(?:goes|go|went) away\b": "is removed, disappears, leaves",
-    r"(?:comes|come|came) back\b": "returns, restarts",
+    r"(?:goes|go|went) on": "continues",
+    r"(?:goes|go|went) away": "is removed, disappears, leaves",
+    r"(?:comes|come|came) back": "returns, restarts",
     r"by itself": "automatically",
-    r"there (?:is|are) none\b": "none exist, there is no X",
-    r"sign(?:s|ed|ing)? in\b": "authenticate",
-    r"of all of them together": "a limit shared by all",
+    r"there (?:is|are) none": "none exist, there is no X",
+    r"sign(?:s|ed|ing)? in": "authenticate",
+    r"(?:of all of them together|so (?:many|much) of all)": "a limit shared by all",
     r"(?:is|are) no longer any": "no longer exist",
     r"nobody": "no client, no node, no one",
     r"somebody": "a client, a user",
@@ -42,13 +46,44 @@ WORDS = {
     r"senseless": "invalid",
     r"meanwhile": "while …, in the meantime",
     r"blows?": "fault",
+    r"told": "is notified, receives, has to; distinguished from",
+    r"(?<!can )(?<!can it )(?<!cannot )tells?(?! (?:you|the user|users)\b)": "reports, notifies, shows, distinguishes",
+    r"(?:hears?|heard)(?! from\b| both sides\b|=)": "receives, applies; has sent a message",
+    rf"{_PROGRAM} (?:says?|said)": "reports, returns, declares",
+    r"(?<!you )(?<!user )(?<!users )(?:knows?|knew)": "has, contains, can tell, has learned",
+    r"(?:is|are|was|were) to be": "must be, will be, to do",
+    r"stands?(?! for\b| in for\b| by\b|-)": "is, is stored, is written",
+    r"lives": "is, is stored, runs, lasts",
+    r"(?:that|which|what|who|it|one|all) (?:is|are|was|were) (?:still |already |not )?there": "exists, is present",
+    r"(?:is|are|was|were) (?:still |already |not )?there(?=[.,;:)]|$)": "exists, is present",
+    r"(?:commands?|options?|settings?|servers?|nodes?|leaders?|brokers?|methods?) takes?\b"
+    r"(?! (?:over|it over|up|part|no part|place|effect|care|about|longer|\d|a (?:snapshot|while|second|lock)))": (
+        "accepts"
+    ),
+    r"(?:strikes?|struck)": "injects a fault, removes",
+    r"(?:begins?|began|begun)(?!: |, end)": "starts",
+    r"who (?:asks?|asked|calls?|called|votes?|leads?|led|waits?|owns?|serves?|is (?:there|to|in|first))": (
+        "the caller, the node that, the member that"
+    ),
+    r"meant": "intended, meaningful",
+    r"wish(?:es|ed)?": "request",
+    r"(?<=[,;] )else": "otherwise",
+    r"as well(?! as\b)": "also",
+    r"(?<!there )(?:is|are|was|were) no "
+    r"(?!longer|more|older|newer|later|earlier|larger|smaller|better|need|way|match|one)\w+": "is not a",
+    r"once more": "again",
+    r"in vain": "without success",
 }
 #: The first word of a docstring that is a clause without a main verb.
 CLAUSE = re.compile(
     r"(?:What|Who|Whom|Whose|Whoever|Whether|Where|Whereas|When|How|Which|That|If|Of|As far as)\b(?!.*\?$)"
 )
-#: Abbreviations and code are no prose.
-_CODE = re.compile(r"``[^`]*``|`[^`]*`|https?://\S+")
+#: Code, addresses and the expressions of f-strings are no prose.
+_CODE = re.compile(r"``[^`]*``|`[^`]*`|https?://\S+|\{(?:[^{}]|\{[^{}]*\})*\}|-----BEGIN")
+#: The names of arguments and attributes before their description.
+_ARGUMENT = re.compile(r"^\s*[a-z_]+(?:, [a-z_]+)*: ")
+#: Files whose text names the phrases, and the history of releases.
+_LEFT_OUT = ("tests/language.py", "tests/test_language.py", "CHANGELOG.md")
 
 
 @dataclass(frozen=True)
@@ -72,10 +107,7 @@ class Hit:
         return f"{self.path}:{self.line}: {self.text.strip()!r}: instead of {self.rule!r} write: {self.advice}"
 
 
-_PHRASES = [
-    (re.compile(rf"\b(?:{phrase})\b" if phrase[-1].isalpha() else rf"\b(?:{phrase})", re.I), advice)
-    for phrase, advice in WORDS.items()
-]
+_PHRASES = [(re.compile(rf"\b(?:{phrase})(?!\w)", re.I), advice) for phrase, advice in WORDS.items()]
 
 #: Any of them: most text has none, and is looked at once.
 _ANY = re.compile("|".join(f"(?:{pattern.pattern})" for pattern, _ in _PHRASES), re.I)
@@ -86,7 +118,7 @@ def phrases(path: str, line: int, text: str) -> Iterator[Hit]:
     if not _ANY.search(text):
         return
     for number, each in enumerate(text.split("\n"), start=line):
-        prose = _CODE.sub("", each)
+        prose = _CODE.sub("", _ARGUMENT.sub("", each))
         for pattern, advice in _PHRASES:
             for found in pattern.finditer(prose):
                 yield Hit(path, number, found[0], advice, each)
@@ -117,7 +149,7 @@ def of_markdown(path: str, text: str) -> Iterator[Hit]:
 
 def texts(root: Path = ROOT) -> Iterator[tuple[str, str]]:
     """The path and text of every file that people write: Python in all folders, and the documents."""
-    for folder in (*FLOORS, *BESIDE_THE_FLOORS):
+    for folder in (*LAYERS, *BESIDE_THE_LAYERS):
         for file in sorted((root / folder).rglob("*.py")):
             module = Module(str(file.relative_to(root)), "", file.read_text())
             if not module.is_generated:
@@ -129,7 +161,7 @@ def texts(root: Path = ROOT) -> Iterator[tuple[str, str]]:
 def hits(root: Path = ROOT) -> Iterator[Hit]:
     """All places of a checkout."""
     for path, text in texts(root):
-        if path not in ("tests/language.py", "CHANGELOG.md"):
+        if path not in _LEFT_OUT:
             yield from of_python(path, text) if path.endswith(".py") else of_markdown(path, text)
 
 

@@ -1,6 +1,6 @@
 """Figures name the commit that they were measured on, and those that every user looks at first are not old.
 
-A block of figures stands between ``<!-- NAME -->`` and ``<!-- /NAME -->``. ``python -m bench compare COMMIT`` tells
+A block of figures is between ``<!-- NAME -->`` and ``<!-- /NAME -->``. ``python -m bench compare COMMIT`` shows
 whether what came since has made anything slower.
 """
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Callable
 
 import house
@@ -74,6 +75,12 @@ def test_a_class_name_is_defined_once() -> None:
     # Generated messages of Kafka count too; those of Protobuf have their own names in each file.
     everything = [each for each in house.all_modules() if "_pb2" not in each.path]
     assert house.names_of_several_classes(everything) == {}
+
+
+def test_a_test_file_has_a_name_of_its_own() -> None:
+    """pytest imports test files by their names alone, and refuses a second one of a name."""
+    names = Counter(file.name for file in (house.ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, files in names.items() if files > 1] == []
 
 
 def test_long_functions_are_noticed() -> None:

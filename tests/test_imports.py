@@ -1,4 +1,4 @@
-"""Imports point one way: a floor of the house uses only the floors below it, a room only the rooms that it may.
+"""Imports point one way: a layer uses only the layers below it, a package of a layer only those that it may.
 
 docs/internals/architecture.md shows both tables.
 """
@@ -16,8 +16,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-#: Floor -> (its folder, the import names of ours that it may use besides its own).
-FLOORS: dict[str, tuple[str, tuple[str, ...]]] = {
+#: Layer -> (its folder, the import names of ours that it may use besides its own).
+LAYERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "quorumlog.v1": ("proto/quorumlog/v1", ()),
     "quorumlog.wire": ("wire", ()),
     "quorumlog.raft": ("raft", ()),
@@ -26,7 +26,7 @@ FLOORS: dict[str, tuple[str, tuple[str, ...]]] = {
         "server",
         ("quorumlog.wire", "quorumlog.v1", "quorumlog.pure", "quorumlog.raft", "quorumlog.storage"),
     ),
-    "quorumlog.sdk": ("sdk", ("quorumlog.wire", "quorumlog.v1")),
+    "quorumlog.sdk": ("sdk", ("quorumlog.wire", "quorumlog.v1", "quorumlog.pure")),
     "quorumlog.local": ("local", ("quorumlog.v1", "quorumlog.server")),
     "quorumlog.chaos": (
         "chaos",
@@ -56,12 +56,12 @@ FLOORS: dict[str, tuple[str, tuple[str, ...]]] = {
     "quorumlog.cli": ("cli", ("quorumlog",)),
 }
 
-#: The rooms that every other room of the server may use: "shared" in docs/internals/architecture.md.
+#: The packages that every other package of the server may use: "shared" in docs/internals/architecture.md.
 SHARED = ("step", "config", "observability")
 
-#: Floor -> room -> the rooms of the same floor that it may use besides itself. "" is the floor's own folder: what all
-#: of its rooms share. An entry with a dot is one module of a room.
-ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
+#: Layer -> package -> the packages of the same layer that it may use besides itself. "" is the layer's own folder: what
+#: all of its packages share. An entry with a dot is one module of a package.
+PACKAGES: dict[str, dict[str, tuple[str, ...]]] = {
     "quorumlog.server": {
         "": (),
         "step": (),
@@ -95,7 +95,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "consumer": ("", "runtime", "metrics", "records", "cluster"),
         "admin": ("", "runtime", "records", "cluster"),
         "backup": ("", "runtime", "records", "cluster", "admin"),
-        "mirror": ("", "runtime", "producer", "consumer", "admin"),
+        "mirror": ("", "runtime", "metrics", "producer", "consumer", "admin"),
         "spark": ("", "runtime", "records", "cluster", "producer"),
     },
     "quorumlog.chaos": {
@@ -115,8 +115,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }  # fmt: skip
 
-#: What opens a floor's doors to the outside may use all of its rooms: commands, and the names that users import.
-DOORS = {
+#: Entry points that may use all packages of their layer: commands, and the names that users import.
+ENTRY_POINTS = {
     "server/__main__.py",
     "simulator/mutate.py",
     "simulator/simulate.py",
@@ -153,9 +153,9 @@ def is_within(name: str, package: str) -> bool:
     return name == package or name.startswith(package + ".")
 
 
-@pytest.mark.parametrize("floor", FLOORS)
-def test_a_floor_imports_only_from_the_floors_below_it(floor: str) -> None:
-    folder, below = FLOORS[floor]
+@pytest.mark.parametrize("layer", LAYERS)
+def test_layers_import_only_lower_layers(layer: str) -> None:
+    folder, below = LAYERS[layer]
     modules = sorted((ROOT / folder).rglob("*.py"))
     assert modules, f"{folder} has no module"
     upward = [
@@ -163,65 +163,67 @@ def test_a_floor_imports_only_from_the_floors_below_it(floor: str) -> None:
         for module in modules
         for line, name in imports_of(module)
         if is_within(name, "quorumlog")
-        and not any(is_within(name, allowed) for allowed in (floor, *below, *aliased(module)))
+        and not any(is_within(name, allowed) for allowed in (layer, *below, *aliased(module)))
     ]
     assert not upward, "\n".join(upward)
 
 
-@pytest.mark.parametrize("floor", ROOMS)
-def test_every_folder_of_a_floor_is_a_room_that_says_what_it_is_for(floor: str) -> None:
-    folder = ROOT / FLOORS[floor][0]
-    rooms = {module.parent.name for module in folder.glob("*/__init__.py")}
-    assert rooms == set(ROOMS[floor]) - {""}
-    mute = [room for room in rooms if not (ast.get_docstring(ast.parse((folder / room / "__init__.py").read_text())))]
-    assert not mute, f"say in {mute}/__init__.py what lives there"
+@pytest.mark.parametrize("layer", PACKAGES)
+def test_every_package_has_a_docstring(layer: str) -> None:
+    folder = ROOT / LAYERS[layer][0]
+    packages = {module.parent.name for module in folder.glob("*/__init__.py")}
+    assert packages == set(PACKAGES[layer]) - {""}
+    docstrings = {each: ast.get_docstring(ast.parse((folder / each / "__init__.py").read_text())) for each in packages}
+    mute = [package for package, docstring in docstrings.items() if not docstring]
+    assert not mute, f"describe in the docstrings of {mute}/__init__.py what each contains"
 
 
-@pytest.mark.parametrize("floor", ROOMS)
-def test_a_room_imports_only_from_the_rooms_that_it_may(floor: str) -> None:
-    rooms = ROOMS[floor]
+@pytest.mark.parametrize("layer", PACKAGES)
+def test_packages_import_only_allowed_packages(layer: str) -> None:
+    packages = PACKAGES[layer]
     wrong = []
-    for room in rooms:
-        for module in modules_of(floor, room):
+    for package in packages:
+        for module in modules_of(layer, package):
             place = str(module.relative_to(ROOT))
             wrong += [
                 f"{place}:{line} imports {name}"
                 for line, name in imports_of(module)
-                if is_within(name, floor) and place not in DOORS and not may_import(floor, room, name)
+                if is_within(name, layer) and place not in ENTRY_POINTS and not may_import(layer, package, name)
             ]
     assert not wrong, "\n".join(wrong)
 
 
-def modules_of(floor: str, room: str) -> list[Path]:
-    """The modules of a room; of the floor's own folder without the rooms below it."""
-    folder = ROOT / FLOORS[floor][0]
-    return sorted((folder / room).rglob("*.py") if room else folder.glob("*.py"))
+def modules_of(layer: str, package: str) -> list[Path]:
+    """The modules of a package; of the layer's own folder without the packages below it."""
+    folder = ROOT / LAYERS[layer][0]
+    return sorted((folder / package).rglob("*.py") if package else folder.glob("*.py"))
 
 
-def may_import(floor: str, room: str, name: str) -> bool:
-    """True if a room may use a name of its floor."""
-    inside = name.removeprefix(floor).removeprefix(".")
-    theirs = inside.split(".")[0] if inside.split(".")[0] in ROOMS[floor] else ""
-    if theirs == room:
+def may_import(layer: str, package: str, name: str) -> bool:
+    """True if a package may use a name of its layer."""
+    inside = name.removeprefix(layer).removeprefix(".")
+    theirs = inside.split(".")[0] if inside.split(".")[0] in PACKAGES[layer] else ""
+    if theirs == package:
         return True
-    return any(is_within(inside, allowed) if "." in allowed else theirs == allowed for allowed in ROOMS[floor][room])
+    allowed_names = PACKAGES[layer][package]
+    return any(is_within(inside, allowed) if "." in allowed else theirs == allowed for allowed in allowed_names)
 
 
-@pytest.mark.parametrize("floor", ROOMS)
-def test_the_architecture_shows_what_each_room_may_import(floor: str) -> None:
-    folder = FLOORS[floor][0]
+@pytest.mark.parametrize("layer", PACKAGES)
+def test_the_architecture_lists_allowed_imports(layer: str) -> None:
+    folder = LAYERS[layer][0]
     text = (ROOT / "docs" / "internals" / "architecture.md").read_text()
     shown = {}
-    for room, may in re.findall(rf"^\| `{folder}/(?:(\w+)/)?` \| .* \| (.*) \|$", text, re.M):
+    for package, may in re.findall(rf"^\| `{folder}/(?:(\w+)/)?` \| .* \| (.*) \|$", text, re.M):
         names = () if may == "nothing" else may.split(", ")
-        shown[room] = {name.strip("`") for name in names if name != "shared"}
-        shown[room] |= ({""} if folder != "server" else set(SHARED)) if "shared" in names else set()
-    held = {room: set(allowed) for room, allowed in ROOMS[floor].items()}
-    # The table of floors has a row for the same folder.
-    assert {room: names for room, names in shown.items() if room} == {k: v for k, v in held.items() if k}
+        shown[package] = {name.strip("`") for name in names if name != "shared"}
+        shown[package] |= ({""} if folder != "server" else set(SHARED)) if "shared" in names else set()
+    held = {package: set(allowed) for package, allowed in PACKAGES[layer].items()}
+    # The table of layers has a row for the same folder.
+    assert {package: names for package, names in shown.items() if package} == {k: v for k, v in held.items() if k}
 
 
-def test_rooms_that_import_each_other_are_noticed() -> None:
+def test_forbidden_imports_are_noticed() -> None:
     assert not may_import("quorumlog.server", "partition", "quorumlog.server.replicas.replicas.Partitions")
     assert not may_import("quorumlog.server", "", "quorumlog.server.hosting.leases")
     assert not may_import("quorumlog.server", "transport", "quorumlog.server.hosting.leases.Leases")
@@ -229,10 +231,10 @@ def test_rooms_that_import_each_other_are_noticed() -> None:
     assert may_import("quorumlog.server", "requests", "quorumlog.server.config.options.NodeOptions")
 
 
-def test_no_two_rooms_need_each_other() -> None:
-    for rooms in ROOMS.values():
-        for room, allowed in rooms.items():
-            assert not [other for other in allowed if room in rooms[other.split(".")[0]]]
+def test_no_two_packages_need_each_other() -> None:
+    for packages in PACKAGES.values():
+        for package, allowed in packages.items():
+            assert not [other for other in allowed if package in packages[other.split(".")[0]]]
 
 
 def test_the_raft_core_does_no_io_and_reads_no_clock() -> None:

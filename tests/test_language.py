@@ -5,6 +5,8 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from tests.language import CLAUSE, counts, hits, phrases
 
 #: Folder -> what is left in it from before there was this test. It only shrinks.
@@ -30,7 +32,38 @@ def test_phrases_are_found_outside_of_code() -> None:
     assert "continues" in str(found[0])
 
 
-def test_clauses_are_told_from_sentences() -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "    told: names of arguments are code",
+        "# so are expressions: {blow.name} and {told[name]!r}",
+        "# It has not heard from a leader, and cannot tell which is newer.",
+        "# There is no leader; the age is no longer known, and is no older.",
+        "# A node takes over. E stands for epoch. You know anything else.",
+    ],
+)
+def test_legitimate_uses_are_not_found(text: str) -> None:
+    assert list(phrases("x.py", 1, text)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("# The leader says so.", "leader says"),
+        ("# It is what a client knows.", "knows"),
+        ("# It is told.", "told"),
+        ("# A group is to be moved.", "is to be"),
+        ("# The entry that is there twice.", "that is there"),
+        ("# This is no leader.", "is no leader"),
+        ("# Of the coordinator, else of the leader.", "else"),
+        ("# The node takes requests.", "node takes"),
+    ],
+)
+def test_dialect_is_found(text: str, rule: str) -> None:
+    assert [each.rule for each in phrases("x.py", 1, text)] == [rule]
+
+
+def test_clauses_are_distinguished_from_sentences() -> None:
     assert CLAUSE.match("What a node counts.")
     assert not CLAUSE.match("Counts what a node does.")
     assert not CLAUSE.match("What is lost?")

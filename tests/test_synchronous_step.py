@@ -25,7 +25,7 @@ SUSPENSIONS = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)
 
 
 def source_of(module: str) -> Path | None:
-    """The file of one of this package's modules; None for a name that is no module (a class, a generated file)."""
+    """The file of one of this package's modules; None for a name that is not a module (a class, a generated file)."""
     try:
         spec = find_spec(module)
     except ModuleNotFoundError:
@@ -74,7 +74,7 @@ def test_no_module_of_the_core_or_of_the_nodes_step_can_be_suspended() -> None:
     modules = reachable_from("quorumlog.server.node.node", "quorumlog.raft.group")
     names = {path.name for path in modules}
     assert {"node.py", "raft_host.py", "partition.py", "controller.py", "group.py", "candidacy.py", "log.py"} <= names
-    assert not {"runtime.py", "driver.py"} & names, "what waits stands above the node, not below it"
+    assert not {"runtime.py", "driver.py"} & names, "code that waits is above the node, not below it"
     found = [f"{path.relative_to(ROOT)}:{what}" for path, tree in modules.items() for what in complaints(tree)]
     assert not found, "\n".join(found)
 

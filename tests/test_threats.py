@@ -1,4 +1,4 @@
-"""docs/operate/security.md's table of threats is true: each of them has tests, and the tests are there."""
+"""docs/operate/security.md's table of threats is true: each of them has tests, and the tests exist."""
 
 from __future__ import annotations
 

@@ -265,7 +265,7 @@ def _draw_time(picture: _Picture, seen: Recording) -> None:
     x, width = picture.x_of(gap_from_s), picture.x_of(gap_to_s) - picture.x_of(gap_from_s)
     gap = f'<rect class="gap" x="{x}" y="{top}" width="{width:.1f}" height="{bottom - top}"></rect>'
     picture.shown(gap, gap_to_s, seen.ends_s)
-    # No more lines than can be told apart.
+    # No more lines than can be distinguished.
     for x in sorted({picture.x_of(at_s) // 2 * 2 for at_s in seen.acknowledged_s}):
         at_s = (x - LEFT) / (WIDTH - LEFT - RIGHT) * seen.ends_s
         picture.shown(f'<line class="ack" x1="{x}" x2="{x}" y1="{bottom}" y2="{top}"></line>', at_s, seen.ends_s)

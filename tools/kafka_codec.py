@@ -29,19 +29,19 @@ CHECKSUMS = ROOT / "bench" / "peers" / "kafka.sha256"
 #: Every module that this tool has written contains it.
 MARK = "Written by tools/kafka_codec.py"
 
-#: Family -> what its modules say of themselves, and its APIs with the versions that are written, lowest and highest.
-#: Each has a module of requests and one of responses. What stands before a slash is a room inside of the codec's.
+#: Family -> the subject in its modules' docstrings, and its APIs with the lowest and highest version written.
+#: Each has a module of requests and one of responses. The part before a slash is a package inside of the codec's.
 FAMILIES: dict[str, tuple[str, dict[str, tuple[int, int]]]] = {
-    "version": ("which APIs a node speaks", {"ApiVersions": (0, 4)}),
-    # Behind version 0 of the handshake come bytes that are no requests.
-    "sasl": ("who a client is", {"SaslHandshake": (1, 1), "SaslAuthenticate": (0, 2)}),
-    "metadata": ("nodes, topics, and who leads what", {"Metadata": (0, 13), "DescribeCluster": (0, 2)}),
+    "version": ("supported APIs and versions", {"ApiVersions": (0, 4)}),
+    # Behind version 0 of the handshake come bytes that are not requests.
+    "sasl": ("authentication", {"SaslHandshake": (1, 1), "SaslAuthenticate": (0, 2)}),
+    "metadata": ("nodes, topics and leaders", {"Metadata": (0, 13), "DescribeCluster": (0, 2)}),
     "topic_partition": ("topics and their partitions, page by page", {"DescribeTopicPartitions": (0, 0)}),
     "produce": ("records in", {"Produce": (3, 13), "InitProducerId": (0, 5)}),
     "fetch": ("records out", {"Fetch": (4, 18)}),
     "position": ("offsets by time, and ends of epochs", {"ListOffsets": (1, 11), "OffsetForLeaderEpoch": (2, 4)}),
     "groups/membership": (
-        "who is in a classic consumer group",
+        "membership of classic consumer groups",
         {
             "FindCoordinator": (0, 6),
             "JoinGroup": (0, 9),
@@ -55,7 +55,7 @@ FAMILIES: dict[str, tuple[str, dict[str, tuple[int, int]]]] = {
         {"ConsumerGroupHeartbeat": (0, 1), "ConsumerGroupDescribe": (0, 1)},
     ),
     "groups/commit": ("offsets that consumer groups commit", {"OffsetCommit": (2, 10), "OffsetDelete": (0, 0)}),
-    "groups/committed": ("what consumer groups have committed", {"OffsetFetch": (1, 10)}),
+    "groups/committed": ("committed offsets of consumer groups", {"OffsetFetch": (1, 10)}),
     "groups/group": (
         "consumer groups, from outside",
         {"ListGroups": (0, 5), "DescribeGroups": (0, 6), "DeleteGroups": (0, 2)},
@@ -66,16 +66,21 @@ FAMILIES: dict[str, tuple[str, dict[str, tuple[int, int]]]] = {
     ),
     "config": (
         "configuration, shown and changed",
-        {"DescribeConfigs": (1, 4), "AlterConfigs": (0, 2), "IncrementalAlterConfigs": (0, 1)},
+        {
+            "DescribeConfigs": (1, 4),
+            "AlterConfigs": (0, 2),
+            "IncrementalAlterConfigs": (0, 1),
+            "ListConfigResources": (0, 1),
+        },
     ),
     "administration/placement": (
-        "where replicas are, and who leads",
+        "placement of replicas, and elections",
         {"ElectLeaders": (0, 2), "AlterPartitionReassignments": (0, 1), "ListPartitionReassignments": (0, 0)},
     ),
-    "administration/quorum": ("who votes on the metadata, and how far each of them is", {"DescribeQuorum": (0, 2)}),
-    "administration/log_dir": ("what replicas take on a node's disk", {"DescribeLogDirs": (1, 4)}),
+    "administration/quorum": ("voters of the metadata, and their progress", {"DescribeQuorum": (0, 2)}),
+    "administration/log_dir": ("size of replicas on a node's disk", {"DescribeLogDirs": (1, 4)}),
     "administration/acl": (
-        "rules of who may do what",
+        "ACLs",
         {"DescribeAcls": (1, 3), "CreateAcls": (1, 3), "DeleteAcls": (1, 3)},
     ),
     "administration/user": (

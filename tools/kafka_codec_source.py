@@ -26,7 +26,7 @@ from __future__ import annotations
 
 
 class Source:
-    """A module as it is written: lines, and what has to stand above them.
+    """A module as it is written: lines, and what must be above them.
 
     Arguments:
         about: for its docstring.

@@ -79,10 +79,10 @@ FIXED = {
     "float64": Fixed("d", 8, "D", "float"),
     "uuid": Fixed("16s", 16, "U", "bytes"),
 }
-#: Types with a length before them -> their type here, and the bytes of that length where it is no varint.
+#: Types with a length before them -> their type here, and the bytes of that length where it is not a varint.
 LONG = {"string": ("str", 2), "bytes": ("bytes", 4), "records": ("Buffer", 4)}
-#: Arrays of what is no structure.
-ARRAYS = {"string": "str", "int32": "int"}
+#: Arrays of elements that are not structures.
+ARRAYS = {"string": "str", "int8": "int", "int32": "int"}
 
 
 @dataclass(slots=True)
@@ -212,7 +212,7 @@ class _Within(NamedTuple):
     """The message that is read.
 
     Arguments:
-        common: fields, as the schema has them, of structures that may stand in several places, by name.
+        common: fields, as the schema has them, of structures that may occur in several places, by name.
         made: those of them that have been met.
     """
 

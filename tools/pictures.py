@@ -25,7 +25,7 @@ IMAGES, LOOKED_AT = ROOT / "docs" / "images", ROOT / "build" / "console"
 PATIENCE_MS = 90_000
 #: Of the page, and the height after which it is cut.
 WIDTH, HEIGHT, TALLEST = 1180, 760, 1400
-#: How long a record takes until it is acknowledged where little else runs.
+#: How long a record takes until it is acknowledged on an otherwise idle machine.
 USUAL_MS = 25
 #: Around a part of the page.
 MARGIN = 16
@@ -72,7 +72,7 @@ class Camera:
         """Writes what is seen, light and dark.
 
         Arguments:
-            until: selects the last part that is to be seen.
+            until: selects the last part that must be visible.
             most: how high the picture may be.
         """
         self.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})

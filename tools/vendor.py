@@ -1,7 +1,7 @@
 """Fetches the console's JavaScript libraries into ``console/static/vendor``, which is committed.
 
 python tools/vendor.py          # fetch again what is pinned below; needs npm
-python tools/vendor.py --check  # only compare what is there with vendored.json; needs nothing
+python tools/vendor.py --check  # only compare the files with vendored.json; needs nothing
 
 Nothing is fetched when quorumlog is installed or run. A new version is pinned here with the sha512 of its package, as
 ``npm view NAME@VERSION dist.integrity`` says it, and comes with a look at what has changed in it.
@@ -83,7 +83,7 @@ class VendorError(Exception):
 
 
 def rewritten(source: str) -> str:
-    """A module as a browser takes it: imports by path, no pointer to a map that is not there."""
+    """A module as a browser accepts it: imports by path, no pointer to a map that does not exist."""
     source = re.sub(r"^//# sourceMappingURL=.*\n?", "", source, flags=re.M).rstrip() + "\n"
     return re.sub(r'(\bfrom\s*)"([^"./][^"]*)"', lambda match: f'{match[1]}"{BARE_IMPORTS[match[2]]}"', source)
 
@@ -112,7 +112,7 @@ def fetch(library: Library, folder: Path) -> tuple[dict[str, str], str]:
 
 
 def sha256(path: Path) -> str:
-    """The hash of a file, as it stands in vendored.json."""
+    """The hash of a file, as it is in vendored.json."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -140,7 +140,7 @@ def vendor() -> None:
 
 
 def check() -> None:
-    """Compares what is there with the record, and the record with what is pinned.
+    """Compares the files with the record, and the record with what is pinned.
 
     Raises:
         VendorError: something differs.

@@ -19,13 +19,13 @@ integers are little-endian::
               52  u8   codec           Codec; with KAFKA what compaction takes instead of the batch's own
               53  u8   timestamp_type  TimestampType
               54  u16  attributes      Attributes
-              56  i64  append_time_ms  the leader's clock when it appended the batch; of an unsealed or compacted
-                                       batch the smallest timestamp, with KAFKA that of its first record
+              56  i64  append_time_ms  the leader's clock when it appended the batch; of an unsealed batch the smallest
+                                       timestamp, with KAFKA that of its first record
               64  i64  max_timestamp_ms   largest, -1: no record has any; the append time under LOG_APPEND_TIME
               72  i64  producer_id     -1: not idempotent
               80  i64  producer_epoch  -1: not idempotent; of a batch with GAPS the delete horizon
               88  i32  base_sequence   -1: not idempotent
-              92  u32  offset_delta    last offset minus base offset of a batch with GAPS; else 0
+              92  u32  offset_delta    last offset minus base offset of a batch with GAPS; otherwise 0
     payload   96
 
 For kind ``TRACE``, what a witness keeps of an entry of any other kind but CONFIG, group, term, index and previous_hash
@@ -41,7 +41,8 @@ Compaction leaves batches with ``Flags.GAPS``: their records kept their offsets,
 Their payload has one more column, ``offset_delta: uint32``, the offset minus the batch's base offset. In a log that was
 restored from a backup, such a batch also covers the offsets that are missing behind its last record. Their tombstones
 (records without a value) are removed by the first compaction at or after the delete horizon, in milliseconds since the
-epoch; -1 without tombstones.
+epoch; -1 without tombstones. Their append time is that of their records, rounded up; below feature level 3 it was the
+smallest timestamp.
 """
 
 from __future__ import annotations
@@ -283,7 +284,7 @@ def build_compacted(
     record_count: int,
     codec: Codec,
     timestamp_type: TimestampType,
-    base_timestamp_ms: int,
+    append_time_ms: int,
     max_timestamp_ms: int,
     delete_horizon_ms: int = NO_DELETE_HORIZON,
 ) -> bytes:
@@ -292,10 +293,11 @@ def build_compacted(
     Arguments:
         payload: one Arrow IPC record-batch message, with the column ``offset_delta``.
         base_offset, last_offset: of its first and last record.
+        append_time_ms: when its records were appended, or a later time.
         delete_horizon_ms: time from which its tombstones may be removed.
     """
     header = _HEADER.pack(
-        base_offset, record_count, codec, timestamp_type, 0, base_timestamp_ms, max_timestamp_ms,
+        base_offset, record_count, codec, timestamp_type, 0, append_time_ms, max_timestamp_ms,
         NO_PRODUCER_ID, delete_horizon_ms, NO_SEQUENCE, last_offset - base_offset,
     )  # fmt: skip
     return seal(group, 0, 0, 0, EnvelopeKind.BATCH, header + payload, Flags.GAPS)

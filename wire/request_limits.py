@@ -27,3 +27,5 @@ MAX_CREDENTIALS_CHANGED = 1_000
 MAX_BEARER_TOKEN_LENGTH = 16 << 10
 #: Principals whose quotas one request changes or requests.
 MAX_QUOTAS_CHANGED = 1_000
+#: Settings of nodes that one request changes, over all of its records.
+MAX_NODE_SETTINGS_CHANGED = 200

@@ -1,7 +1,8 @@
-"""SCRAM-SHA-256 (RFC 5802, RFC 7677): the computations and messages shared by clients and nodes.
+"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677, KIP-84): the computations and messages shared by clients and
+nodes. The two mechanisms differ only in the hash.
 
 There is no channel binding: gRPC in Python gives neither side access to its TLS connection. Without it, SCRAM still
-ensures that the node does not learn the password, and that the client learns that the node knows the user.
+ensures that the node does not learn the password, and that the client learns that the node has the user's keys.
 """
 
 from __future__ import annotations
@@ -10,11 +11,9 @@ import base64
 import binascii
 import hashlib
 import hmac
+from enum import IntEnum
 from typing import NamedTuple
 
-MECHANISM = "SCRAM-SHA-256"
-#: Bytes of each key.
-KEY_BYTES = 32
 MIN_SALT_BYTES, MAX_SALT_BYTES = 16, 64
 #: Number of iterations: at least what RFC 7677 requires; not so high that a node could keep clients busy.
 MIN_ITERATIONS, DEFAULT_ITERATIONS, MAX_ITERATIONS = 4_096, 100_000, 1_000_000
@@ -25,6 +24,32 @@ GS2_HEADER = "n,,"
 _GS2_HEADER_BASE64 = base64.b64encode(GS2_HEADER.encode()).decode()
 
 
+class ScramMechanism(IntEnum):
+    """A hash to use SCRAM with. The numbers are Kafka's (KIP-554), and those of the protocol's enumeration."""
+
+    SHA_256 = 1
+    SHA_512 = 2
+
+    @property
+    def sasl_name(self) -> str:
+        """Name of the mechanism, as in SASL."""
+        return f"SCRAM-{self.name.replace('_', '-')}"
+
+    @property
+    def digest(self) -> str:
+        """Name of the hash, as in ``hashlib``."""
+        return self.name.replace("_", "").lower()
+
+    @property
+    def key_bytes(self) -> int:
+        """Size of each key, and of a proof."""
+        return 32 if self is ScramMechanism.SHA_256 else 64
+
+
+#: By name.
+MECHANISMS = {each.sasl_name: each for each in ScramMechanism}
+
+
 class ScramMessageError(Exception):
     """Raised if a message is invalid or not the expected one. The text repeats nothing of its content."""
 
@@ -32,47 +57,49 @@ class ScramMessageError(Exception):
 class SaltedKeys(NamedTuple):
     """Keys derived from a password, a salt and a number of iterations. A client can authenticate with them."""
 
+    mechanism: ScramMechanism
     client_key: bytes
     server_key: bytes
 
     @property
     def stored_key(self) -> bytes:
         """The key that a node stores to verify the client."""
-        return hashlib.sha256(self.client_key).digest()
+        return _hash(self.mechanism, self.client_key)
 
     def __repr__(self) -> str:
         return "SaltedKeys(***)"
 
 
-def salted_keys(password: bytes, salt: bytes, iterations: int) -> SaltedKeys:
+def salted_keys(mechanism: ScramMechanism, password: bytes, salt: bytes, iterations: int) -> SaltedKeys:
     """Derives the keys of a password: some 70 ms of work for 100,000 iterations.
 
     Arguments:
         password: prepared (RFC 4013), in UTF-8.
     """
-    return keys_of_salted(hashlib.pbkdf2_hmac("sha256", password, salt, iterations))
+    return keys_of_salted(mechanism, hashlib.pbkdf2_hmac(mechanism.digest, password, salt, iterations))
 
 
-def keys_of_salted(salted: bytes) -> SaltedKeys:
+def keys_of_salted(mechanism: ScramMechanism, salted: bytes) -> SaltedKeys:
     """Derives the keys of a password that has been salted and hashed."""
-    return SaltedKeys(_hmac(salted, b"Client Key"), _hmac(salted, b"Server Key"))
+    return SaltedKeys(mechanism, _hmac(mechanism, salted, b"Client Key"), _hmac(mechanism, salted, b"Server Key"))
 
 
 def client_proof(keys: SaltedKeys, auth_message: bytes) -> bytes:
     """Returns the proof that a client has the password."""
-    return _xor(keys.client_key, _hmac(keys.stored_key, auth_message))
+    return _xor(keys.client_key, _hmac(keys.mechanism, keys.stored_key, auth_message))
 
 
-def proves(proof: bytes, stored_key: bytes, auth_message: bytes) -> bool:
+def proves(mechanism: ScramMechanism, proof: bytes, stored_key: bytes, auth_message: bytes) -> bool:
     """True if a proof matches a user's stored key. Takes the same time whatever is wrong with it."""
-    client_key = _xor(proof.ljust(KEY_BYTES, b"\0")[:KEY_BYTES], _hmac(stored_key, auth_message))
-    fits = hmac.compare_digest(hashlib.sha256(client_key).digest(), stored_key)
-    return fits and len(proof) == KEY_BYTES
+    size = mechanism.key_bytes
+    client_key = _xor(proof.ljust(size, b"\0")[:size], _hmac(mechanism, stored_key, auth_message))
+    fits = hmac.compare_digest(_hash(mechanism, client_key), stored_key)
+    return fits and len(proof) == size
 
 
-def server_signature(server_key: bytes, auth_message: bytes) -> bytes:
-    """Returns the proof that a node knows the user."""
-    return _hmac(server_key, auth_message)
+def server_signature(mechanism: ScramMechanism, server_key: bytes, auth_message: bytes) -> bytes:
+    """Returns the proof that a node has the user's keys."""
+    return _hmac(mechanism, server_key, auth_message)
 
 
 # -- messages ------------------------------------------------------------------------------------------------------
@@ -208,9 +235,13 @@ def _unbase64(text: str) -> bytes:
         raise ScramMessageError("a part of the message is not base64") from None
 
 
-def _hmac(key: bytes, data: bytes) -> bytes:
-    return hmac.digest(key, data, "sha256")
+def _hash(mechanism: ScramMechanism, data: bytes) -> bytes:
+    return hashlib.new(mechanism.digest, data).digest()
+
+
+def _hmac(mechanism: ScramMechanism, key: bytes, data: bytes) -> bytes:
+    return hmac.digest(key, data, mechanism.digest)
 
 
 def _xor(left: bytes, right: bytes) -> bytes:
-    return (int.from_bytes(left, "big") ^ int.from_bytes(right, "big")).to_bytes(KEY_BYTES, "big")
+    return (int.from_bytes(left, "big") ^ int.from_bytes(right, "big")).to_bytes(len(right), "big")

@@ -1,6 +1,6 @@
 """Topic names that no client can create.
 
-Kafka reserves four names, not a prefix: other tools create topics of their own that begin with ``__``, such as
+Kafka reserves four names, not a prefix: other tools create topics of their own that start with ``__``, such as
 ``__debezium-heartbeat.shop`` of Debezium. Kafka's four are reserved here too, so that tools that look for them never
 find a user's topic.
 """

@@ -75,20 +75,20 @@ class UnreadyPortError(Exception):
 
 def main(arguments: list[str]) -> int:
     """Measures and reports; returns the exit status."""
-    given = _parser().parse_args(arguments)
+    parsed = _parser().parse_args(arguments)
     console = result_console()
-    given.work_dir.mkdir(parents=True, exist_ok=True)
+    parsed.work_dir.mkdir(parents=True, exist_ok=True)
     try:
-        measured = _measured(given, console)
+        measured = _measured(parsed, console)
     except (JobError, PortJobError, ClusterError, PeerError, QuorumlogError, UnreadyPortError) as problem:
         print(f"bench: error: {' '.join(str(problem).split())}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    show(console, measured, given.repetitions)
-    if given.json is not None:
-        _write(given.json, shlex.join(["python", "-m", "bench", "kafka-port", *arguments]), measured)
-        console.print(f"written to {given.json}")
+    show(console, measured, parsed.repetitions)
+    if parsed.json is not None:
+        _write(parsed.json, shlex.join(["python", "-m", "bench", "kafka-port", *arguments]), measured)
+        console.print(f"written to {parsed.json}")
     return 0
 
 
@@ -204,8 +204,8 @@ def _measure_sessions(nodes: _MeasuredNodes, budget: Budget, repetitions: int, c
     nodes.create(("idle",), IDLE_PARTITIONS)
     for repetition in range(repetitions):
         for in_session in (True, False) if repetition % 2 else (False, True):
-            asked = count if not in_session else 10 * count
-            used, _ = nodes.leaders_cpu_us("idle", partial(nodes.fetch_idle, in_session, asked), asked)
+            requests = count if not in_session else 10 * count
+            used, _ = nodes.leaders_cpu_us("idle", partial(nodes.fetch_idle, in_session, requests), requests)
             (budget.port if in_session else budget.beside).append(used)
 
 
@@ -289,11 +289,11 @@ def _connections(address: str) -> Iterator[None]:
     """Holds connections that have requested the versions, as all clients do, and then nothing."""
     host, _, port = address.rpartition(":")
     header = pack_request_header(RequestHead(ApiVersionsRequest.API_KEY, 0, 1), "idle", flexible=False)
-    asked = b"".join((header, *encode(ApiVersionsRequest(), 0)))
+    request = b"".join((header, *encode(ApiVersionsRequest(), 0)))
     with contextlib.ExitStack() as opened:
         for _ in range(CONNECTIONS):
             connection = opened.enter_context(socket.create_connection((host, int(port)), timeout=10))
-            connection.sendall(struct.pack(">i", len(asked)) + asked)
+            connection.sendall(struct.pack(">i", len(request)) + request)
             if len(connection.recv(4)) < 4:
                 raise UnreadyPortError("the port does not accept as many connections")
         time.sleep(1.0)

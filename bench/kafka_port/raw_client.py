@@ -197,7 +197,7 @@ async def fetch_idle(address: str, topics: Sequence[str], partitions: int, *, co
 
     Arguments:
         topics, partitions: which are read, and how many each of them has.
-        in_session: incrementally; else each request names all of them.
+        in_session: incrementally; otherwise each request names all of them.
     """
     wanted = [FetchPartition(number, -1, 0, partition_max_bytes=1 << 20) for number in range(partitions)]
     named = [FetchTopic(topic, partitions=wanted) for topic in topics]

@@ -31,8 +31,8 @@ def client_versions() -> dict[str, str]:
     if not _PYTHON.exists():
         return {}
     program = "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
-    told = subprocess.run([_PYTHON, "-c", program], capture_output=True, text=True, check=True).stdout
-    found: dict[str, str] = json.loads(told)
+    output = subprocess.run([_PYTHON, "-c", program], capture_output=True, text=True, check=True).stdout
+    found: dict[str, str] = json.loads(output)
     return found
 
 
@@ -44,8 +44,8 @@ def missing_clients(*packages: str) -> str:
 
 def _command(client: str, call: str, target: Target, arguments: dict[str, object]) -> list[str]:
     python = sys.executable if client == _OURS else str(_PYTHON)
-    given = {"client": client, "call": call, "target": dataclasses.asdict(target), **arguments}
-    return [python, "-m", "bench.peers.clients", json.dumps(given)]
+    call_arguments = {"client": client, "call": call, "target": dataclasses.asdict(target), **arguments}
+    return [python, "-m", "bench.peers.clients", json.dumps(call_arguments)]
 
 
 def run_client(client: str, call: str, target: Target, **arguments: object) -> Any:
@@ -85,7 +85,7 @@ class SteadyClient:
             self.result()
 
     def told_of_the_kill(self) -> None:
-        """Tells the client; it ends once it has been acknowledged again for a while."""
+        """Notifies the client; it ends once it has been acknowledged again for a while."""
         assert self._process.stdin is not None
         self._process.stdin.write("killed\n")
         self._process.stdin.flush()

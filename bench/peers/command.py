@@ -37,36 +37,36 @@ _SIZES = {size_name(size).replace(" ", ""): size for size in COUNTS}
 
 def main(arguments: list[str]) -> int:
     """Measures and reports; returns the exit status."""
-    given = _parser().parse_args(arguments)
-    if given.fetch:
+    parsed = _parser().parse_args(arguments)
+    if parsed.fetch:
         return fetch([kafka.JARS, spark_formats.JARS])
-    if given.spark:
-        return spark_formats.main(given, shlex.join(["python", "-m", "bench", "peers", *arguments]))
-    present, left_out = choose(PEERS, given.only or [])
+    if parsed.spark:
+        return spark_formats.main(parsed, shlex.join(["python", "-m", "bench", "peers", *arguments]))
+    present, left_out = choose(PEERS, parsed.only or [])
     console = result_console()
     for name, why in left_out.items():
         console.print(f"{name} is left out: {why}", style="yellow")
     load_average = os.getloadavg()[0]
-    every = loads(given.scale, tuple(_SIZES[size] for size in given.sizes))
-    chosen = [load for load in every if given.loads in load.name]
+    every = loads(parsed.scale, tuple(_SIZES[size] for size in parsed.sizes))
+    chosen = [load for load in every if parsed.loads in load.name]
     if not chosen:
         print(
-            f"bench: error: --loads {given.loads!r} is in none of: {'; '.join(e.name for e in every)}", file=sys.stderr
+            f"bench: error: --loads {parsed.loads!r} is in none of: {'; '.join(e.name for e in every)}", file=sys.stderr
         )
         return 2
-    given.work_dir.mkdir(parents=True, exist_ok=True)
+    parsed.work_dir.mkdir(parents=True, exist_ok=True)
     try:
-        readings, failures = measure(present, chosen, given.repetitions, given.work_dir, console.print)
+        readings, failures = measure(present, chosen, parsed.repetitions, parsed.work_dir, console.print)
     except (ClusterError, QuorumlogError) as problem:
         print(f"bench: error: {' '.join(str(problem).split())}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
     rows = rows_of(readings)
-    if given.markdown:
+    if parsed.markdown:
         print(markdown(rows))
     else:
-        title = f"three servers each, medians of {given.repetitions}; load average before: {load_average:.1f}"
+        title = f"three servers each, medians of {parsed.repetitions}; load average before: {load_average:.1f}"
         show(console, title, rows)
     for line in settings(present):
         console.print(line)
@@ -74,7 +74,7 @@ def main(arguments: list[str]) -> int:
         console.print(f"{name} is left out: {why}", style="yellow")
     for failure in failures:
         print(f"bench: error: {failure}", file=sys.stderr)
-    if given.json is not None:
+    if parsed.json is not None:
         figures = {
             "command": shlex.join(["python", "-m", "bench", "peers", *arguments]),
             "load_average": load_average,
@@ -82,7 +82,7 @@ def main(arguments: list[str]) -> int:
             "left_out": left_out,
             "failures": failures,
         }
-        _write_json(given.json, figures, rows, readings)
+        _write_json(parsed.json, figures, rows, readings)
     return 1 if failures else 0
 
 

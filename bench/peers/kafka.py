@@ -130,7 +130,7 @@ def starter(extra: Mapping[str, str]) -> Callable[[Path], AbstractContextManager
                             f"{JARS.folder}/*",
                             "kafka.tools.StorageTool",
                             "format",
-                            f"--cluster-id={cluster}",  # It may begin with a dash.
+                            f"--cluster-id={cluster}",  # It may start with a dash.
                             "-c",
                             file,
                         ],

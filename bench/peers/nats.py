@@ -53,9 +53,9 @@ def missing() -> str:
 
 
 def version() -> str:
-    """As the server says."""
-    told = subprocess.run([_PROGRAM, "--version"], capture_output=True, text=True, check=True).stdout
-    return told.split()[-1].removeprefix("v")
+    """As reported by the server."""
+    output = subprocess.run([_PROGRAM, "--version"], capture_output=True, text=True, check=True).stdout
+    return output.split()[-1].removeprefix("v")
 
 
 @contextmanager

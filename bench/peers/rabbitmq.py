@@ -64,7 +64,7 @@ def version() -> str:
 
 
 def _script(name: str) -> str:
-    """Debian's programs on the PATH start these as another user, who cannot write where the logs go."""
+    """Debian's programs on the PATH start these as another user, which cannot write where the logs go."""
     return str(_SCRIPTS / name) if (_SCRIPTS / name).exists() else name
 
 

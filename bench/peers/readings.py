@@ -75,7 +75,7 @@ def _cells(row: PeerRow) -> tuple[str, str, str, str, str]:
 
 
 def show(console: Console, title: str, rows: list[PeerRow]) -> None:
-    """Prints the table; a heading stands once."""
+    """Prints the table; a heading appears once."""
     table = Table(title=title, title_justify="left")
     for place, name in enumerate(_HEAD):
         table.add_column(name, justify="right" if place > 1 else "left", overflow="fold", no_wrap=place > 1)
@@ -90,7 +90,7 @@ def show(console: Console, title: str, rows: list[PeerRow]) -> None:
 
 
 def markdown(rows: list[PeerRow]) -> str:
-    """The table as it stands in the documentation."""
+    """The table as it is in the documentation."""
     lines = [f"| {' | '.join(_HEAD)} |", "|---|---|---|---|---|"]
     above = ""
     for row in rows:

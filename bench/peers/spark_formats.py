@@ -70,7 +70,7 @@ class FormatComparison:
         self._written = 0
 
     def measure(self, rounds: Count, say: Callable[[str], None]) -> list[Rates]:
-        """Writes what is to be read, and runs everything round by round."""
+        """Writes the data to read, and runs everything round by round."""
         say("writing the rows to read")
         fill_topic(self._ours, _READ_TOPIC, self._read_rows)
         target = Target(self._theirs, _READ_TOPIC, PARTITIONS)

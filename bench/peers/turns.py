@@ -1,6 +1,6 @@
 """Every peer has its turn, round by round: its servers are started, measured at every load, and ended.
 
-One peer's servers run at a time, so that none pays for another that idles; who is first changes from round to round.
+One peer's servers run at a time, so that none pays for another that idles; their order changes from round to round.
 """
 
 from __future__ import annotations

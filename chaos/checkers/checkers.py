@@ -156,12 +156,12 @@ def sends_after_acknowledged(history: History) -> list[Anomaly]:
     found: list[Anomaly] = []
     floors: dict[str, int] = {}
     at_invocation: dict[int, int] = {}
-    asked = [
+    invoked = [
         *(send for send in history.sends(OperationOutcome.OK) if send.acks_all and send.offset >= 0),
         *history.end_offsets(),
     ]
-    for is_return, number in _moments(asked):
-        operation = asked[number]
+    for is_return, number in _moments(invoked):
+        operation = invoked[number]
         partition, offset = operation.partition, operation.offset
         if not is_return:
             at_invocation[number] = floors.get(partition, 0)
@@ -188,23 +188,24 @@ def _moments(operations: list[Operation]) -> list[tuple[bool, int]]:
 
 
 def offsets_dense(history: History) -> list[Anomaly]:
-    """I8: the final reader read every offset from the log start to the end, beyond all acknowledged ones."""
+    """I8: each final reader read every offset from the log start to the end, beyond all acknowledged ones."""
     found: list[Anomaly] = []
-    ends: dict[str, int] = {}
+    ends_of: dict[str, dict[str, int]] = {}
     for poll in history.reads():
         if not poll.final:
             continue
+        ends = ends_of.setdefault(poll.partition, {})
         if poll.kind is OperationKind.RESET:
-            ends[poll.partition] = max(poll.offset, ends.get(poll.partition, 0))
+            ends[poll.process] = max(poll.offset, ends.get(poll.process, 0))
         for offset, _ in poll.records:
-            expected = ends.get(poll.partition, 0)
+            expected = ends.get(poll.process, 0)
             if offset != expected and not expected < offset <= poll.compacted_offset:
                 found.append(
                     Anomaly("I8", f"offset {expected} of {poll.partition} is missing: {offset} was read", (poll,))
                 )
-            ends[poll.partition] = offset + 1
+            ends[poll.process] = offset + 1
     for send in history.sends(OperationOutcome.OK):
-        if send.acks_all and send.offset >= ends.get(send.partition, 0):
+        if send.acks_all and send.offset >= min(ends_of.get(send.partition, {}).values(), default=0):
             message = f"the final reader of {send.partition} stopped before acknowledged offset {send.offset}"
             found.append(Anomaly("I8", message, (send,)))
     return found

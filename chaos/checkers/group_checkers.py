@@ -130,9 +130,9 @@ def commits_fenced(operations: list[GroupOperation]) -> list[GroupAnomaly]:
         place = bisect_left(starts, commit.invoked_us) - 1
         owner = owners[place] if place >= 0 else None
         # A new owner may commit at the instant of the assignment, and the former owner may have committed just before.
-        given = owners[place + 1 : bisect_right(starts, commit.invoked_us)]
-        if all(own is None or own.member != commit.member for own in (owner, *given)):
-            who = "nobody" if owner is None else f"{owner.member} since {owner.invoked_us} µs"
+        next_owners = owners[place + 1 : bisect_right(starts, commit.invoked_us)]
+        if all(own is None or own.member != commit.member for own in (owner, *next_owners)):
+            who = "no member" if owner is None else f"{owner.member} since {owner.invoked_us} µs"
             message = (
                 f"{commit.member} commits offset {commit.offset} of {commit.part}, asked for at"
                 f" {commit.invoked_us} µs; it belongs to {who}"
@@ -188,20 +188,20 @@ def committed_offsets_linearizable(operations: list[GroupOperation]) -> list[Gro
     was acknowledged before, and no offset that was never committed.
     """
     found: list[GroupAnomaly] = []
-    asked = [each for each in _that_count(operations) if each.act in (Act.COMMIT, Act.READ_COMMITTED)]
-    going_back = _that_go_back(asked)
-    wished = {each.offset for each in asked if each.act is Act.COMMIT and each.outcome is not OperationOutcome.FAIL} | {
-        -1
-    }
+    requested = [each for each in _that_count(operations) if each.act in (Act.COMMIT, Act.READ_COMMITTED)]
+    going_back = _that_go_back(requested)
+    wished = {
+        each.offset for each in requested if each.act is Act.COMMIT and each.outcome is not OperationOutcome.FAIL
+    } | {-1}
     # At the same instant an invocation comes first: only operations that returned strictly earlier count as before.
     moments = sorted(
-        [(each.invoked_us, False, number) for number, each in enumerate(asked)]
-        + [(each.returned_us, True, number) for number, each in enumerate(asked)]
+        [(each.invoked_us, False, number) for number, each in enumerate(requested)]
+        + [(each.returned_us, True, number) for number, each in enumerate(requested)]
     )
     floor: GroupOperation | None = None
     floors: dict[int, GroupOperation | None] = {}
     for _, is_return, number in moments:
-        operation = asked[number]
+        operation = requested[number]
         if not is_return:
             floors[number] = floor
             continue

@@ -1,4 +1,4 @@
-"""Record batches of a faulty client: their checksums are correct, but little else needs to be."""
+"""Record batches of a faulty client: their checksums are correct, but little else need be."""
 
 from __future__ import annotations
 

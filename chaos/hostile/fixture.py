@@ -1,6 +1,6 @@
 """The cluster under attack, the access to it, and the secrets that no client may learn.
 
-Where clients are authenticated, recognizable secrets are planted: a topic that few may know of, the content of its
+Where clients are authenticated, recognizable secrets are planted: a topic that few may see, the content of its
 records, a password, keys, session tokens. One of them in an answer, a log or a command line is a leak.
 """
 

@@ -210,7 +210,7 @@ def _watch(
     cluster: LocalCluster, watch: Watch, crew: list[_Crewman], began: float, duration_s: float | None, say: Say
 ) -> list[str]:
     """Watches until the clients are done, or there are findings, and returns these."""
-    told = began
+    reported = began
     sending: float | None = None
     while not all(one.over for one in crew):
         time.sleep(_LOOK_S)
@@ -223,8 +223,8 @@ def _watch(
             sending = now
         if duration_s is not None and sending is not None and now - sending > duration_s:
             break
-        if now - told > _TELL_S:
-            told = now
+        if now - reported > _TELL_S:
+            reported = now
             sent = sum(one.news.sent for one in crew)
             most = max(last for _, last, _ in watch.rss.values()) >> 20
             say(f"{sent} requests, {sent / (now - began):.0f}/s, the largest node has {most} MiB")

@@ -40,7 +40,6 @@ from quorumlog.server.kafka.codec.produce_requests import (
 from quorumlog.server.kafka.codec.sasl_requests import SaslAuthenticateRequest, SaslHandshakeRequest
 from quorumlog.server.kafka.codec.version_requests import ApiVersionsRequest
 from quorumlog.server.kafka.handlers.error_codes import KafkaError
-from quorumlog.wire.scram import MECHANISM as SCRAM
 
 _SIZE = struct.Struct(">i")
 #: A larger answer is invalid.
@@ -198,11 +197,11 @@ class HostileKafkaClients:
                 self._maker.members = [*self._maker.members[-_KEPT_MEMBERS:], member]
                 self._maker.generations = [*self._maker.generations[-_KEPT_MEMBERS:], generation]
                 if answer.error_code == KafkaError.NONE:
-                    given = [
+                    assignments = [
                         SyncGroupRequestAssignment(chance.choice((member, "nobody")), b"a" * chance.choice((0, 9)))
                         for _ in range(chance.randint(0, 3))
                     ]
-                    await self._ask(one, SyncGroupRequest(group, generation, member, assignments=given), 4)
+                    await self._ask(one, SyncGroupRequest(group, generation, member, assignments=assignments), 4)
                     await self._ask(one, GroupHeartbeatRequest(group, generation, member), 4)
 
     async def _beat(self) -> None:
@@ -227,8 +226,8 @@ class HostileKafkaClients:
                     return
                 member = answer.member_id or member
                 self._maker.members = [*self._maker.members[-_KEPT_MEMBERS:], member]
-                given = answer.assignment.topic_partitions if answer.assignment is not None else ()
-                owned = [OwnedTopicPartitions(each.topic_id, each.partitions) for each in given] or owned
+                assigned = answer.assignment.topic_partitions if answer.assignment is not None else ()
+                owned = [OwnedTopicPartitions(each.topic_id, each.partitions) for each in assigned] or owned
                 epoch = chance.choice((answer.member_epoch,) * 6 + (0, -1, -2, answer.member_epoch + 1))
 
     async def _alter(self) -> None:
@@ -340,7 +339,7 @@ class HostileKafkaClients:
     async def _sign_in(self, one: _Conversing, identity: ScramIdentity) -> None:
         """Authenticates like a valid client."""
         exchange = identity.begin(self._chance)
-        if await self._ask(one, SaslHandshakeRequest(SCRAM), 1) is None:
+        if await self._ask(one, SaslHandshakeRequest(identity.mechanism.sasl_name), 1) is None:
             return
         begun = await self._ask(one, SaslAuthenticateRequest(exchange.first.text.encode()), 2)
         if begun is None or begun.error_code != KafkaError.NONE:
@@ -348,7 +347,7 @@ class HostileKafkaClients:
         final = exchange.answer(bytes(begun.auth_bytes).decode())
         finished = await self._ask(one, SaslAuthenticateRequest(final.encode()), 2)
         if finished is not None and finished.error_code == KafkaError.NONE:
-            self.outcomes["kafka signed in"] += 1
+            self.outcomes["kafka authenticated"] += 1
 
     def _note(self, what: str) -> None:
         self.sent += 1
@@ -457,9 +456,11 @@ class _Conversing:
         number, key, version, frame = self._asked.popleft()
         kind = APIS[key].response
         try:
-            told, at = unpack_response_header(data, flexible=version >= kind.FLEXIBLE_FROM and key != _API_VERSIONS)
-            if told != number:
-                self._find(f"answered request {told} instead of {number} ({APIS[key].name})")
+            correlation_id, at = unpack_response_header(
+                data, flexible=version >= kind.FLEXIBLE_FROM and key != _API_VERSIONS
+            )
+            if correlation_id != number:
+                self._find(f"answered request {correlation_id} instead of {number} ({APIS[key].name})")
                 return
             answer = decode(kind, data, version, at=at, most_elements=10_000_000)
         except MalformedKafkaMessageError as problem:

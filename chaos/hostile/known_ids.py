@@ -67,7 +67,7 @@ class KnownProducer:
 
 
 class Vocabulary:
-    """The values that one client knows.
+    """The values that one client has.
 
     Arguments:
         nodes: ids of the nodes.

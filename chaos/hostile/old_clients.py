@@ -140,18 +140,18 @@ class _Sender:
 
     def send(self, batches: int, say: Say) -> None:
         """Sends a number of batches."""
-        report, told = self._report, time.monotonic()
+        report, reported = self._report, time.monotonic()
         with contextlib.ExitStack() as stack:
             links = {node: stack.enter_context(_NodeLink(address)) for node, address in self._addresses.items()}
             while report.batches < batches and not report.findings:
                 self._find_leaders()
-                asked = {node: self._request(node) for node in links}
-                for node, request in asked.items():
+                requests = {node: self._request(node) for node in links}
+                for node, request in requests.items():
                     links[node].send(request)
-                for node, request in asked.items():
+                for node, request in requests.items():
                     self._take(node, request, links[node].receive())
-                if time.monotonic() - told > 15:
-                    told = time.monotonic()
+                if time.monotonic() - reported > 15:
+                    reported = time.monotonic()
                     say(f"{report.batches} batches, {report.answers['NONE']} of them accepted")
 
     def _find_leaders(self) -> None:

@@ -117,6 +117,7 @@ _PLAUSIBLE: dict[str, _Plausible] = {
     "member_epoch": _member_epoch,
     "instance_id": _pick("", "", "", "static-1", "static-2"),
     "rack": _pick("", "rack-1"),
+    "machine": _pick("", "machine-1"),
     "session_timeout_ms": _pick(6_000, 10_000),
     "rebalance_timeout_ms": _pick(1_000, 10_000),
     "topic_pattern": _pick("", "", "stage.*", "made-[0-3]"),

@@ -151,8 +151,8 @@ class HostileProcess:
     async def _refresh(self) -> None:
         """Refreshes the metadata, and creates prepared topics again that were deleted."""
         node = self._vocabulary.node(self._chance)
-        asked = data_plane_pb2.MetadataRequest(all_topics=True).SerializeToString()
-        answer = await self._wire.call(node, METHODS["Metadata"], asked, 2.0)
+        request = data_plane_pb2.MetadataRequest(all_topics=True).SerializeToString()
+        answer = await self._wire.call(node, METHODS["Metadata"], request, 2.0)
         if isinstance(answer, data_plane_pb2.MetadataResponse):
             present = {topic.name for topic in answer.topics}
             for gone in self._vocabulary.topics.keys() - present:

@@ -63,7 +63,7 @@ KEYS = 40
 PACE_S = 0.01
 IN_FLIGHT = 20
 PATIENCE_S = 90.0
-#: A node may exit this often in a round for each fault: when the damage is detected, and once more when a replica is
+#: A node may exit this often in a round for each fault: when the damage is detected, and again when a replica is
 #: found that cannot be repaired in place.
 ENDS_PER_STRIKE = 2
 #: Bytes around a flipped one by which it is recognized later.
@@ -259,10 +259,10 @@ class DamageRun:
                 first = max(0, offset - AROUND)
                 file.seek(first)
                 kind = "any, while it ran" if page_map is None else page_map.kind_at(offset)
-                meant = None if page_map is None else page_map.is_meant(offset)
-                self._open.append(_Flip(number, offset, kind, meant, first, file.read(2 * AROUND + 1)))
+                is_meaningful = None if page_map is None else page_map.is_meant(offset)
+                self._open.append(_Flip(number, offset, kind, is_meaningful, first, file.read(2 * AROUND + 1)))
                 self.by_kind[kind] += 1
-                kinds.append(kind if meant is not False or kind == FREE else f"{kind} (unused bytes)")
+                kinds.append(kind if is_meaningful is not False or kind == FREE else f"{kind} (unused bytes)")
         return f"bits flipped in {', '.join(kinds)}"
 
     def _heal(self, most_ends: int, struck_ms: int) -> int:

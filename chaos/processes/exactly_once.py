@@ -269,7 +269,7 @@ def run_exactly_once(
     """Runs the scenario on a fresh cluster, and judges it; see `scenarios.run_scenario`.
 
     Raises:
-        ValueError: too few records to tell the rounds apart.
+        ValueError: too few records to distinguish the rounds.
     """
     rounds = ROUNDS if rounds is None else rounds
     records = RECORDS if records is None else records

@@ -60,10 +60,10 @@ class KafkaOnceWriter(OnceWriter):
 
     def _send(self, record: int) -> None:
         value, key = self.laid_out(record)
-        told = partial(self._told, record)
+        on_delivery = partial(self._told, record)
         while True:
             try:
-                self._producer.produce(self._topic, value, key, on_delivery=told, timestamp=self._base_ms)
+                self._producer.produce(self._topic, value, key, on_delivery=on_delivery, timestamp=self._base_ms)
                 break
             except BufferError:
                 self._producer.poll(_SERVED_WITHIN_S)

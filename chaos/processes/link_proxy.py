@@ -1,6 +1,6 @@
 """A TCP proxy in front of every node of a local cluster, so that real links can be cut without root privileges.
 
-Nodes advertise their proxy's address, so that peers and clients alike use it; the kernel's socket tables tell which
+Nodes advertise their proxy's address, so that peers and clients alike use it; the kernel's socket tables show which
 process opened a connection. A cut link is silent, like an unplugged one: connections stay open and carry nothing, new
 ones are not answered; data sent during the cut arrives after it, if its connection still exists.
 """

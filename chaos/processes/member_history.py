@@ -23,7 +23,7 @@ class MemberLife:
         name: unique in the run.
         stops: times when it was stopped, in nanoseconds: from before SIGSTOP until after SIGCONT.
         killed_ns: when it was certainly dead; None if it was not killed.
-        hears_late: it does not know when its session ends, and after a stop continues until it is notified of its
+        hears_late: it cannot tell when its session ends, and after a stop continues until it is notified of its
             removal, like Kafka's clients.
     """
 
@@ -72,8 +72,8 @@ class _Ownership:
         if ending is not Ending.LOST:
             return told_ns
         stop_ns = life.last_stop(self.began_ns, told_ns) if life.hears_late else None
-        given = (work.asked_ns if work.stopped else work.given_ns for work in self.work)
-        return max((each for each in given if stop_ns is None or each <= stop_ns), default=self.began_ns)
+        times = (work.asked_ns if work.stopped else work.given_ns for work in self.work)
+        return max((each for each in times if stop_ns is None or each <= stop_ns), default=self.began_ns)
 
 
 class MemberHistory:
@@ -139,8 +139,8 @@ class MemberHistory:
                 self._add(event.partition, Act.READ_COMMITTED, held.began_ns, event.given_ns, offset=first or -1)
             expected = held.work[-1].records[-1].offset + 1 if held.work else first
             if [record.offset for record in event.records] != list(range(expected, end)):
-                given = [record.offset for record in event.records]
-                self._broken(f"expects offset {expected} of partition {event.partition}, and is given {given}", "I5")
+                offsets = [record.offset for record in event.records]
+                self._broken(f"expects offset {expected} of partition {event.partition}, and is given {offsets}", "I5")
             held.work.append(work)
         self._add(event.partition, Act.PROCESS, event.given_ns, event.at_ns, offset=first, end=end)
 
@@ -157,8 +157,8 @@ class MemberHistory:
         killed.
         """
         killed_ns = self._life.killed_ns
-        for asked in self._under_way.values():
-            self._committed(asked, self._end_ns, OperationOutcome.INFO)
+        for request in self._under_way.values():
+            self._committed(request, self._end_ns, OperationOutcome.INFO)
         for partition in list(self._held):
             if killed_ns is None:
                 self._give_up(partition, self._end_ns, Ending.OPEN)

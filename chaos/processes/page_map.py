@@ -116,8 +116,8 @@ class PageMap:
         at = rng.choice(self._pages_of[kind]) * self._page_size
         offset = at + rng.randrange(self._page_size)
         if rng.random() < MEANT:
-            meant = [each for each in range(at, at + self._page_size) if self.is_meant(each)]
-            offset = rng.choice(meant) if meant else offset
+            meaningful = [each for each in range(at, at + self._page_size) if self.is_meant(each)]
+            offset = rng.choice(meaningful) if meaningful else offset
         return offset
 
     def _add(self, first: int, last: int) -> None:

@@ -234,7 +234,7 @@ class RetentionRun:
         """Kills every node, and checks the disks: they must agree, and contain all that was served.
 
         Arguments:
-            resolved: True if the writers know the outcome of each of their records.
+            resolved: True if the writers have the outcome of each of their records.
         """
         data_dirs = disks_of(self._cluster)
         self._report.anomalies.extend(replicas_agree(data_dirs))

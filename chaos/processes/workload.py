@@ -176,7 +176,7 @@ class Workload:
         """Reads every partition from 0 to its end with a fresh reader.
 
         Raises:
-            TimeoutError: it has not reached the end in time; the message tells how far it is.
+            TimeoutError: it has not reached the end in time; the message states how far it is.
         """
         deadline = time.monotonic() + timeout_s
         with Consumer(**self._clients, client_id="final") as consumer:

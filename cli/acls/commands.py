@@ -30,7 +30,7 @@ Operations = Annotated[
     list[str] | None,
     typer.Option("--operation", metavar="NAME", help="Operation, such as Read, Write or DescribeConfigs; repeatable."),
 ]
-Prefixed = Annotated[bool, typer.Option("--prefixed", help="Match all names that begin with the given one.")]
+Prefixed = Annotated[bool, typer.Option("--prefixed", help="Match all names that start with the given one.")]
 
 
 @app.callback()
@@ -146,17 +146,17 @@ def delete(
             "no ACLs chosen: add --topic NAME, --principal User:NAME or another filter, or --all", WRONG_USAGE
         )
     with connect(bootstrap_servers) as admin:
-        meant = list(dict.fromkeys(rule for each in filters for rule in admin.describe_acls(each)))
-        if meant and not dry_run:
-            what = _shown(meant[0]) if len(meant) == 1 else plural(len(meant), "ACL")
+        matched = list(dict.fromkeys(rule for each in filters for rule in admin.describe_acls(each)))
+        if matched and not dry_run:
+            what = _shown(matched[0]) if len(matched) == 1 else plural(len(matched), "ACL")
             confirm(f"Delete {what}? Principals that it denies may gain access.", yes=yes)
-            meant = admin.delete_acls(filters)
+            matched = admin.delete_acls(filters)
     if output is OutputFormat.JSON:
-        print_json([{**_plain(rule), "deleted": not dry_run} for rule in meant])
+        print_json([{**_plain(rule), "deleted": not dry_run} for rule in matched])
         return
-    for rule in meant:
+    for rule in matched:
         print(f"{'Would delete' if dry_run else 'Deleted'}: {_shown(rule)}")
-    if not meant:
+    if not matched:
         print("No ACL matches.")
 
 
@@ -175,14 +175,14 @@ def check(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Checks if a principal may do an operation, according to the contacted node, and prints the ACL that decides.
-    Exits 1 if it may not, except with --output json.
+    Exits with 1 if it may not, except with --output json.
     """
     resources = _resources(topic, group, producer_name, cluster, False)
     if len(resources) != 1 or len(operation or ()) != 1:
         raise CommandError("give one --operation, and one of --topic, --group, --producer-name, --cluster", WRONG_USAGE)
-    (asked,) = _operations(operation)
+    (requested,) = _operations(operation)
     with connect(bootstrap_servers) as admin:
-        decision = admin.check_acl(asked, resources[0], principal=who)
+        decision = admin.check_acl(requested, resources[0], principal=who)
     if output is OutputFormat.JSON:
         plain = None if decision.rule is None else _plain(decision.rule)
         print_json({**asdict(decision), "rule": plain})
@@ -190,7 +190,7 @@ def check(
     rule = None if decision.rule is None else _shown(decision.rule)
     off = "" if decision.enforced else " (not enforced: authorization is off on this node)"
     if not decision.allowed:
-        what = f"{_camel(asked)} on {_camel(resources[0].resource_type)} {resources[0].resource_name}"
+        what = f"{_camel(requested)} on {_camel(resources[0].resource_type)} {resources[0].resource_name}"
         raise CommandError(f"{who or 'the caller'} may not {what}: {rule or 'no ACL allows it'}{off}")
     print(f"allowed: {'a super user' if decision.super_user else rule}{off}")
 
@@ -210,7 +210,7 @@ def _resources(
             "--prefixed does not apply to --cluster: use it with --topic, --group or --producer-name", WRONG_USAGE
         )
     kinds = ((ResourceType.TOPIC, topics), (ResourceType.GROUP, groups), (ResourceType.PRODUCER_NAME, names))
-    found = [ResourcePattern(kind, name, pattern) for kind, given in kinds for name in given or ()]
+    found = [ResourcePattern(kind, name, pattern) for kind, kind_names in kinds for name in kind_names or ()]
     return [*found, ResourcePattern(ResourceType.CLUSTER, CLUSTER_NAME)] if cluster else found
 
 
@@ -234,7 +234,7 @@ def _operations_on(
     """Returns the operations for which each resource needs an ACL."""
     from quorumlog.sdk import ACLOperation, ResourceType
 
-    given = _operations(names)
+    parsed = _operations(names)
     usual: dict[ResourceType, list[ACLOperation]] = {}
     if producer:
         usual = {ResourceType.TOPIC: [ACLOperation.WRITE]}
@@ -242,7 +242,7 @@ def _operations_on(
     if consumer:
         usual[ResourceType.TOPIC] = [*usual.get(ResourceType.TOPIC, ()), ACLOperation.READ]
         usual[ResourceType.GROUP] = [ACLOperation.READ]
-    wanted = [(each, list(dict.fromkeys((*given, *usual.get(each.resource_type, ()))))) for each in resources]
+    wanted = [(each, list(dict.fromkeys((*parsed, *usual.get(each.resource_type, ()))))) for each in resources]
     if any(not operations for _, operations in wanted):
         raise CommandError("no operation given: add --operation NAME, --producer or --consumer", WRONG_USAGE)
     return wanted

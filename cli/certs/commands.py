@@ -114,7 +114,9 @@ def check(
     ] = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Checks a certificate's validity, names, key and authority, and prints every problem. Exits 1 if there is any."""
+    """Checks a certificate's validity, names, key and authority, and prints every problem. Exits with 1 if there is
+    one.
+    """
     from quorumlog.server.certificates.inspection import problems_of, view_of
 
     view, problems = view_of(certificate), list(problems_of(certificate, key, authority))

@@ -34,7 +34,7 @@ def revoke(
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Revokes client certificates, or all credentials of a user: certificates and password.
+    """Revokes client certificates, or all credentials of a user: certificates, passwords and tokens.
 
     Calls and streams authenticated with them end as soon as the nodes are notified. Node certificates cannot be
     revoked: remove the node instead.

@@ -28,7 +28,7 @@ def nodes_returned_empty(admin: Admin, brokers: Sequence[BrokerDescription]) -> 
 
 
 def what_to_type(admin: Admin, node: int, directory_id: str) -> str:
-    """Returns the command to run if the former disk of a node is lost. The node itself cannot know it: it depends on
+    """Returns the command to run if the former disk of a node is lost. The node itself cannot decide it: it depends on
     where other nodes have the replicas.
 
     Arguments:

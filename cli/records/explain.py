@@ -71,13 +71,13 @@ def explain(
         delivery_timeout_ms=timeout * 1000,
         max_block_ms=timeout * 1000,
     ) as producer:
-        told = producer.explain(
+        explanation = producer.explain(
             topic, os.fsencode(value), None if key is None else os.fsencode(key), partition=partition
         )
     if output is OutputFormat.JSON:
-        print_json({**asdict(told), "rule": told.rule, "decided_by": told.decided_by})
+        print_json({**asdict(explanation), "rule": explanation.rule, "decided_by": explanation.decided_by})
         return
-    _print(told)
+    _print(explanation)
 
 
 def _print(told: RecordExplanation) -> None:

@@ -170,7 +170,7 @@ def produce(
             producer.flush()
             sent.settle_all()
         except Exception as error:
-            # Records that were handed over are in flight and may well arrive: the user must know how many.
+            # Records that were handed over are in flight and may well arrive: the error must state how many.
             producer.flush()
             arrived = sent.arrived()
             if not arrived:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from datetime import UTC, datetime
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,7 +31,15 @@ app = typer.Typer()
 #: Maximum size of a password file in bytes.
 _MOST_BYTES = 8_192
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+
+class Mechanism(Enum):
+    """A hash that passwords are stored with."""
+
+    SHA_256 = "SCRAM-SHA-256"
+    SHA_512 = "SCRAM-SHA-512"
+
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")]
 
 
 @app.callback()
@@ -55,6 +64,10 @@ def create(
         bool,
         typer.Option("--replace", help="Change the password of an existing user, which ends its sessions."),
     ] = False,
+    mechanism: Annotated[
+        Mechanism | None,
+        typer.Option("--mechanism", help="Set the password for this mechanism only.  [default: for both]"),
+    ] = None,
     super_user: Annotated[
         bool, typer.Option("--super-user", help="Allow setting a password for a super user.")
     ] = False,
@@ -68,13 +81,18 @@ def create(
     password = read_password(password_file)
     new_password(password)
     with connect(bootstrap_servers) as admin:
-        is_there = bool(admin.describe_user_scram_credentials([user]))
-        if is_there and not replace:
+        found = admin.describe_user_scram_credentials([user])
+        is_there = bool(found)
+        has_it = mechanism is None or mechanism.value in {each.mechanism for each in found}
+        if is_there and has_it and not replace:
             raise CommandError(f"user {user} exists already: add --replace to change its password")
         if replace and not is_there:
             hint = did_you_mean(user, _all_users(admin), "omit --replace")
             raise CommandError(f"user {user} does not exist: {hint}")
-        admin.alter_user_scram_credentials([UserScramCredentialUpsertion(user, password, for_super_user=super_user)])
+        change = UserScramCredentialUpsertion(
+            user, password, for_super_user=super_user, mechanism=None if mechanism is None else mechanism.value
+        )
+        admin.alter_user_scram_credentials([change])
     if output is OutputFormat.JSON:
         print_json({"user": user, "result": "replaced" if is_there else "created"})
     else:
@@ -104,6 +122,12 @@ def list_users(
 def delete(
     names: Annotated[list[str], typer.Argument(metavar="USER...", help="Names of the users.")],
     *,
+    mechanism: Annotated[
+        Mechanism | None,
+        typer.Option(
+            "--mechanism", help="Delete only the passwords for this mechanism, and users without another password."
+        ),
+    ] = None,
     yes: Yes = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
@@ -113,18 +137,24 @@ def delete(
 
     wanted = list(dict.fromkeys(names))
     with connect(bootstrap_servers) as admin:
-        found = {each.user for each in admin.describe_user_scram_credentials(wanted)}
+        every = admin.describe_user_scram_credentials(wanted)
+        found = {each.user for each in every}
         missing = [name for name in wanted if name not in found]
         if missing:
             hint = did_you_mean(missing[0], _all_users(admin), "'quorumlog users list' shows all")
             raise CommandError(f"user {missing[0]} does not exist: {hint}")
-        confirm(f"Delete {plural(len(wanted), 'user')}: {', '.join(wanted)}?", yes=yes)
-        admin.alter_user_scram_credentials(map(UserScramCredentialDeletion, wanted))
+        only = None if mechanism is None else mechanism.value
+        without = [name for name in wanted if only not in (None, *(e.mechanism for e in every if e.user == name))]
+        if without:
+            raise CommandError(f"user {without[0]} has no password for {only}: 'quorumlog users list' shows all")
+        what = plural(len(wanted), "user") if only is None else f"{plural(len(wanted), 'password')} for {only}"
+        confirm(f"Delete {what}: {', '.join(wanted)}?", yes=yes)
+        admin.alter_user_scram_credentials([UserScramCredentialDeletion(name, only) for name in wanted])
     if output is OutputFormat.JSON:
         print_json([{"user": name, "result": "deleted"} for name in wanted])
     else:
         for name in wanted:
-            print(f"Deleted user {name}.")
+            print(f"Deleted user {name}." if only is None else f"Deleted the password of user {name} for {only}.")
 
 
 def read_password(file: Path) -> str:

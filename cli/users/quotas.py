@@ -20,7 +20,7 @@ _KEYS = ("producer_byte_rate", "consumer_byte_rate", "request_rate", "controller
 Principal = Annotated[
     str, typer.Argument(metavar="PRINCIPAL", help="Principal, User:NAME; 'User:*' is the default for all other users.")
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")]
 
 
 @app.callback()
@@ -49,8 +49,8 @@ def set_quotas(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Sets quotas of a user, effective immediately. Quotas that are not named are unchanged."""
-    given = (producer_byte_rate, consumer_byte_rate, request_rate, controller_mutation_rate)
-    values = {key: value for key, value in zip(_KEYS, given, strict=True) if value is not None}
+    rates = (producer_byte_rate, consumer_byte_rate, request_rate, controller_mutation_rate)
+    values = {key: value for key, value in zip(_KEYS, rates, strict=True) if value is not None}
     if not values:
         raise CommandError("no quota given: add --producer-byte-rate or another one", WRONG_USAGE)
     with connect(bootstrap_servers) as admin:
@@ -71,7 +71,7 @@ def list_quotas(
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Lists quotas by user. Where a user has no value, that of the default, User:*, applies."""
+    """Lists quotas by user. The default, User:*, applies to users without a value of their own."""
     with connect(bootstrap_servers) as admin:
         found = admin.describe_client_quotas(principals or None)
     if output is OutputFormat.JSON:

@@ -127,7 +127,7 @@ class AdministrationEndpoints:
     # -- users ----------------------------------------------------------------------------------------------------
 
     async def users(self, request: Request) -> Response:
-        """Lists the first users who authenticate by password, with their total number."""
+        """Lists the first passwords of users, one for each mechanism, with their total number."""
         found = await self._admin.describe_user_scram_credentials()
         listed: list[Json] = [
             {
@@ -158,7 +158,7 @@ class AdministrationEndpoints:
 
 
 def _typed(body: dict[str, Any], field: str) -> str:
-    """Returns the name of what is to be deleted; raises BadChangeError unless it was typed again for confirmation."""
+    """Returns the name of the item to delete; raises BadChangeError unless it was typed again for confirmation."""
     name = text_of(body, field)
     if body.get("typed") != name:
         raise BadChangeError(f"type {name[:80]!r} to delete it")

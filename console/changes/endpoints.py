@@ -77,8 +77,8 @@ class ChangeEndpoints:
         by = whole(query["by"], -LARGEST_NUMBER) if query.get("by") else None
         if by is None and to in (ResetTo.OFFSET, ResetTo.SHIFT, ResetTo.TIME):
             raise BadChangeError(f"to={to.value} needs a number")
-        wish = ResetWish(to, by, query.get("topic") or None)
-        return JSONResponse(await plan(self._admin, self._consumer, query.get("group", ""), wish))
+        reset = ResetWish(to, by, query.get("topic") or None)
+        return JSONResponse(await plan(self._admin, self._consumer, query.get("group", ""), reset))
 
     async def reset(self, request: Request) -> Response:
         """Sets a group's offsets to those of a plan: ``group`` and ``steps`` with topic, partition and target."""

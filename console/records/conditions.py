@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 
-#: The stubs know few of the functions that take chunked columns.
+#: The stubs contain few of the functions that take chunked columns.
 _compute: Any = pyarrow.compute
 
 #: Maximum number of characters of a filter, and of its conditions.

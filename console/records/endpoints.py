@@ -79,7 +79,7 @@ class RecordEndpoints:
         return self._answer(lambda consumer: follow_topic(consumer, self._admin, topic, partition, wanted, form))
 
     async def download(self, request: Request) -> Response:
-        """Returns the result of a search as a file in the requested ``format``. The file's name tells if it is
+        """Returns the result of a search as a file in the requested ``format``. The file's name shows if it is
         partial.
         """
         topic = str(request.path_params["topic"])

@@ -19,7 +19,7 @@ from quorumlog.sdk import QuorumlogError, TopicPartition
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer
 from quorumlog.sdk.records.partitioner import partition_for_key
 
-#: The stubs know few of the functions that take chunked columns.
+#: The stubs contain few of the functions that take chunked columns.
 _compute: Any = pyarrow.compute
 
 #: Limits of one search: bytes read, seconds, and rows found.

@@ -109,8 +109,8 @@ export function UserList({ allowed }) {
       remove=${(typed) => post("/changes/users/delete", { user: each.user, typed })} done=${again} />` }] : []),
   ];
   return html`${error && html`<p class="trouble" role="alert">${error}</p>`}
-    ${answer && answer.total > answer.users.length && html`<p class="note">The first ${count(answer.users.length)} of ${plural(answer.total, "user")}.</p>`}
-    <${Table} caption="Users with a password" columns=${columns} rows=${answer?.users ?? []} id=${(each) => each.user} nothing=${answer ? "There are no users with a password." : error ? "They cannot be shown." : "They are being asked for."} />
+    ${answer && answer.total > answer.users.length && html`<p class="note">The first ${count(answer.users.length)} of ${plural(answer.total, "password")}.</p>`}
+    <${Table} caption="Users with a password" columns=${columns} rows=${answer?.users ?? []} id=${(each) => `${each.user} ${each.mechanism}`} nothing=${answer ? "There are no users with a password." : error ? "They cannot be shown." : "They are being asked for."} />
     ${allowed ? html`<${NewUser} created=${again} />` : html`<${ReadOnly} />`}`;
 }
 

@@ -27,6 +27,7 @@ export function Nodes({ things }) {
     { key: "node", label: "Node", value: (node) => node.id },
     { key: "address", label: "Address", value: (node) => node.address },
     { key: "rack", label: "Rack", optional: true, value: (node) => node.rack, cell: (node) => node.rack ?? "–" },
+    { key: "machine", label: "Machine", optional: true, value: (node) => node.machine, cell: (node) => node.machine ?? "–" },
     { key: "state", label: "State", value: (node) => node.state,
       cell: (node) => html`${state(node.state, { up: "good", "no answer": "warn" }[node.state] ?? "bad")}
         ${node.state === "no answer" ? html` <small>for ${node.silent_s} s</small>` : node.reason && html` <small>${node.reason}</small>`}

@@ -1,4 +1,4 @@
-"""The dashboard for Grafana, made of the catalogue of metrics: what is shown first is chosen here, all else follows.
+"""The dashboard for Grafana, made of the catalogue of metrics: what is shown first is chosen here, the rest follows.
 
 python packaging/grafana/dashboard.py > packaging/grafana/quorumlog.json
 """
@@ -51,7 +51,7 @@ def exported(name: str, suffix: str = "") -> str:
     """A metric of the chosen nodes, by its name in the catalogue.
 
     Arguments:
-        suffix: of a histogram: ``_sum`` or ``_count`` where its buckets are not meant.
+        suffix: of a histogram: ``_sum`` or ``_count`` where its buckets are not shown.
     """
     suffix = suffix or {MetricKind.COUNTER: "_total", MetricKind.HISTOGRAM: "_bucket"}.get(CATALOGUE[name].kind, "")
     return f"quorumlog_{name}{suffix}{NODES}"

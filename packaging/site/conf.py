@@ -37,7 +37,7 @@ exclude_patterns = [str(page.relative_to(ROOT)) for page in MOVED]
 # Links lead to headings by the anchors that code hosting gives them, which tests/test_documents.py checks.
 myst_heading_anchors = 4
 myst_fence_as_directive = ["mermaid"]
-# A notebook's output, and blocks that show several shells at once, are no language.
+# A notebook's output, and blocks that show several shells at once, have no language.
 highlight_language = "none"
 
 #: What draws the diagrams, where make docs could have it; without it, their source is shown.
@@ -71,7 +71,7 @@ def add_contents(app: Sphinx, page: str, text: list[str]) -> None:
     contents = ""
     for section in re.split(r"^## ", text[0], flags=re.M):
         caption = section.splitlines()[0]
-        # What stands before the sections is read from left to right; in a section, an item begins with its page.
+        # The part before the sections is read from left to right; in a section, an item starts with its page.
         item = r"^(?:- |\d+\. )" if not caption.startswith("#") else ""
         linked = re.findall(item + r"\[[^]]*\]\(([\w/.-]+\.md)\)", section, re.M)
         listed = [f"/{(ROOT / folder / link).resolve().relative_to(ROOT).with_suffix('')}" for link in linked]

@@ -14,6 +14,7 @@ May import: `sdk` itself, `runtime`, `records`, `cluster`.
 - ``acl_admin``: creates, lists, deletes and checks ACLs.
 - ``credential_admin``: users with passwords, and revocations.
 - ``quota_admin``: sets and describes quotas of principals.
+- ``settings_admin``: changes and describes settings of nodes.
 - ``cluster_watch``: changes of the cluster, as a node reports them.
 - ``producer_names``: lists and deletes producer names.
 - ``descriptions``: converts responses of nodes into values for users.

@@ -59,11 +59,11 @@ class AclAdmin:
 
         ACLs that are created during the call stay, however often the request is repeated.
         """
-        meant: dict[ACL, None] = {}
+        matched: dict[ACL, None] = {}
         as_of = 0
         for wanted in filters:
             found = await self._describe(wanted)
-            meant.update(dict.fromkeys(map(_rule, found.acls)))
+            matched.update(dict.fromkeys(map(_rule, found.acls)))
             as_of = max(as_of, found.applied_index)
         for part in in_parts(filters, MAX_ACL_FILTERS):
             request = acls_pb2.DeleteAclsRequest(
@@ -74,7 +74,7 @@ class AclAdmin:
                 return await self._cluster.ask_any(lambda node, limit: node.admin.DeleteAcls(request, timeout=limit))
 
             await self._cluster.retrying(attempt, self._limit_s, "delete_acls")
-        return list(meant)
+        return list(matched)
 
     async def check(self, operation: ACLOperation, resource: ResourcePattern, principal: str | None) -> ACLDecision:
         """Returns a node's decision whether a principal has a permission; None: the caller."""

@@ -25,6 +25,7 @@ from quorumlog.sdk.types import (
     NewTopic,
     NodeDescription,
     NodePlan,
+    NodeSettings,
     OffsetAndMetadata,
     PartitionReassignment,
     ProducerListing,
@@ -510,8 +511,9 @@ class Admin:
     def alter_user_scram_credentials(self, alterations: Iterable[UserAlteration]) -> AlteredUsers:
         """Creates users with passwords, changes passwords and deletes users; either all changes are made or none.
 
-        A call changes at most 1,000 users. Passwords are hashed in this process, in about 0.1 s each, and never leave
-        it. Sessions of users who are deleted or get another password end as soon as nodes receive the change.
+        A call changes at most 1,000 users. Passwords are hashed in this process, in about 0.1 s for each mechanism, and
+        never leave it. A password is set for SCRAM-SHA-256 and SCRAM-SHA-512, unless an alteration names one. Sessions
+        of users who are deleted or get another password end as soon as nodes receive the change.
 
         Returns:
             How many users were created, and how many were deleted.
@@ -520,12 +522,13 @@ class Admin:
             InvalidRequestError: a user name is not allowed.
             PolicyViolationError: the cluster would have more than 10,000 users, or a user is a super user and the
                 caller is not.
+            UnsupportedVersionError: SCRAM-SHA-512 is named, and the cluster is below feature level 3.
             ClusterAuthorizationFailedError: the caller has no permission to ``ALTER`` the cluster.
         """
         return self._background.run(self._core.alter_user_scram_credentials(alterations))
 
     def describe_user_scram_credentials(self, users: Iterable[str] | None = None) -> list[UserScramCredential]:
-        """Returns the users who authenticate by password, sorted by name, without anything about their passwords.
+        """Returns the passwords of users, by name and mechanism, without anything that would help to guess them.
 
         Arguments:
             users: their names; users who do not exist are left out. None: all.
@@ -588,6 +591,43 @@ class Admin:
             principals: those without quotas are left out. None: all, including the default (``User:*``).
         """
         return self._background.run(self._core.describe_client_quotas(principals))
+
+    def alter_node_settings(
+        self, settings: Mapping[str, str | None], *, node_id: int | None = None, validate_only: bool = False
+    ) -> int:
+        """Sets and removes settings of nodes at run time; either all changes are made or none.
+
+        They take effect without a restart, and are stored in the metadata: they take precedence over files, the
+        environment and command lines, also after a restart.
+
+        Arguments:
+            settings: name to value, as text, such as ``{"scrub_bytes_per_second": "0"}``; None removes the record of a
+                setting, so that the configured value applies again. ``log_level.server.groups`` is the level of the
+                logger of one package.
+            node_id: the node; None: all nodes. Its own record overrides that of all nodes.
+            validate_only: validate only, change nothing.
+
+        Returns:
+            How many records changed: 0 or 1.
+
+        Raises:
+            InvalidConfigError: an unknown setting, a wrong value, or a setting that needs a restart.
+            InvalidRequestError: the node is not registered.
+            UnsupportedVersionError: some node is of an older version.
+            PolicyViolationError: the record would have more than 100 settings.
+        """
+        return self._background.run(
+            self._core.alter_node_settings(settings, node_id=node_id, validate_only=validate_only)
+        )
+
+    def describe_node_settings(self, node_id: int) -> NodeSettings:
+        """Returns all settings of a node with the source of each value, and the records of all nodes.
+
+        Raises:
+            InvalidRequestError: the node is not registered.
+            RequestTimedOutError: the node did not answer in time.
+        """
+        return self._background.run(self._core.describe_node_settings(node_id))
 
     def describe_nodes(self) -> list[NodeDescription | QuorumlogError]:
         """Returns the description that every registered broker gives of itself, or the error of the request to it, by

@@ -76,7 +76,7 @@ from quorumlog.sdk.types import (
 )
 from quorumlog.v1 import data_plane_pb2
 
-#: A topic that a node does not know may be newer than the node's metadata; after this time it does not exist.
+#: A topic that a node does not have may be newer than the node's metadata; after this time it does not exist.
 _UNKNOWN_TOPIC_GRACE_S = 1.0
 
 

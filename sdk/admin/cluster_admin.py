@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable
 
 from quorumlog.sdk.admin.node_admin import NodeAdmin
 from quorumlog.sdk.admin.quorum_admin import QuorumAdmin
+from quorumlog.sdk.admin.settings_admin import SettingsAdmin
 from quorumlog.sdk.arguments import checked_node, checked_nodes, checked_throttle
 from quorumlog.sdk.types import NodePlan
 
 
-class ClusterAdmin(ABC):
-    """The part of :class:`AsyncAdmin` that changes nodes, the metadata quorum and the feature level.
+class ClusterAdmin(SettingsAdmin):
+    """The part of :class:`AsyncAdmin` that changes nodes, their settings, the metadata quorum and the feature level.
 
     Attributes:
         _quorum, _nodes: send the requests to the controller.

@@ -15,12 +15,24 @@ from quorumlog.sdk.credentials import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
-from quorumlog.sdk.errors import IllegalArgumentError
+from quorumlog.sdk.errors import IllegalArgumentError, UnsupportedVersionError
 from quorumlog.sdk.runtime.passwords import new_password
+from quorumlog.sdk.runtime.scram_client import number_of
 from quorumlog.v1 import credentials_pb2
+from quorumlog.v1.credentials_pb2 import ScramMechanism as ScramNumber
 from quorumlog.wire.request_limits import MAX_CREDENTIALS_CHANGED
-from quorumlog.wire.scram import MAX_ITERATIONS, MIN_ITERATIONS, MIN_SALT_BYTES, salted_keys
+from quorumlog.wire.scram import (
+    MAX_ITERATIONS,
+    MECHANISMS,
+    MIN_ITERATIONS,
+    MIN_SALT_BYTES,
+    ScramMechanism,
+    salted_keys,
+)
 
+#: The feature level from which on a cluster stores passwords for SCRAM-SHA-512.
+_BOTH_FROM_LEVEL = 3
+_STORED_BY_ALL = (ScramMechanism.SHA_256,)
 #: A change of a user.
 UserAlteration = UserScramCredentialUpsertion | UserScramCredentialDeletion
 
@@ -44,19 +56,57 @@ class CredentialAdmin(ABC):
         self._check_usable()
         checked = _checked_alterations(alterations)
         upsertions = [each for each in checked if isinstance(each, UserScramCredentialUpsertion)]
-        request = credentials_pb2.AlterUserScramCredentialsRequest(
-            upsertions=[await self._cluster.runtime.run_blocking(_credential, each) for each in upsertions],
-            deletions=[each.user for each in checked if isinstance(each, UserScramCredentialDeletion)],
-            timeout_ms=self._timeout_ms,
+        deletions = [each for each in checked if isinstance(each, UserScramCredentialDeletion)]
+        leaves_choice = any(each.mechanism is None for each in upsertions)
+        mechanisms = await self._stored_mechanisms() if leaves_choice else ()
+        try:
+            answer = await self._alter_users(await self._hashed(upsertions, mechanisms), deletions)
+        except UnsupportedVersionError:
+            if len(mechanisms) < 2:
+                raise
+            # All nodes support both, and an operator has not raised the feature level yet.
+            answer = await self._alter_users(await self._hashed(upsertions, _STORED_BY_ALL), deletions)
+        return AlteredUsers(answer.created, answer.deleted)
+
+    async def _stored_mechanisms(self) -> tuple[ScramMechanism, ...]:
+        """Returns the mechanisms for which the cluster stores passwords, or is about to."""
+        answer = await self._cluster.retrying(
+            lambda: self._cluster.ask_metadata([]), self._limit_s, "alter_user_scram_credentials"
         )
+        supported = min((each.feature_level for each in answer.brokers), default=0)
+        stores_both = max(answer.feature_level, supported) >= _BOTH_FROM_LEVEL
+        return tuple(ScramMechanism) if stores_both else _STORED_BY_ALL
+
+    async def _hashed(
+        self, upsertions: Iterable[UserScramCredentialUpsertion], mechanisms: Sequence[ScramMechanism]
+    ) -> list[credentials_pb2.ScramCredential]:
+        """Returns the credentials to store: of each user for its mechanism, or for all that are given."""
+        made = []
+        for each in upsertions:
+            chosen = mechanisms if each.mechanism is None else (MECHANISMS[each.mechanism],)
+            for mechanism in chosen:
+                credential: credentials_pb2.ScramCredential
+                credential = await self._cluster.runtime.run_blocking(_credential, each, mechanism)
+                if each.mechanism is not None or len(chosen) > 1:
+                    credential.mechanism = number_of(mechanism)
+                made.append(credential)
+        return made
+
+    async def _alter_users(
+        self, upsertions: Iterable[credentials_pb2.ScramCredential], deletions: Sequence[UserScramCredentialDeletion]
+    ) -> credentials_pb2.AlterUserScramCredentialsResponse:
+        request = credentials_pb2.AlterUserScramCredentialsRequest(
+            upsertions=upsertions, deletions=[each.user for each in deletions], timeout_ms=self._timeout_ms
+        )
+        if any(each.mechanism is not None for each in deletions):
+            request.deletion_mechanisms.extend(_number(each.mechanism) for each in deletions)
 
         async def attempt() -> credentials_pb2.AlterUserScramCredentialsResponse:
             return await self._cluster.ask_any(
                 lambda node, limit: node.admin.AlterUserScramCredentials(request, timeout=limit)
             )
 
-        answer = await self._cluster.retrying(attempt, self._limit_s, "alter_user_scram_credentials")
-        return AlteredUsers(answer.created, answer.deleted)
+        return await self._cluster.retrying(attempt, self._limit_s, "alter_user_scram_credentials")
 
     async def describe_user_scram_credentials(self, users: Iterable[str] | None = None) -> list[UserScramCredential]:
         """Returns the users who authenticate by password; see
@@ -74,7 +124,10 @@ class CredentialAdmin(ABC):
             )
 
         answer = await self._cluster.retrying(attempt, self._limit_s, "describe_user_scram_credentials")
-        return [UserScramCredential(u.user, u.iterations, u.for_super_user, u.changed_ms) for u in answer.users]
+        return [
+            UserScramCredential(u.user, u.iterations, u.for_super_user, u.changed_ms, _mechanism_name(u.mechanism))
+            for u in answer.users
+        ]
 
     async def revoke(self, *, serials: Iterable[str] = (), principals: Iterable[str] = ()) -> int:
         """Revokes certificates and principals; see :meth:`quorumlog.sdk.Admin.revoke`."""
@@ -134,6 +187,8 @@ def _checked_alterations(alterations: Iterable[UserAlteration]) -> list[UserAlte
             )
         if not isinstance(each.user, str) or not is_text(each.user):
             raise IllegalArgumentError(f"user {each.user!r:.80} is not text, such as alice")
+        if each.mechanism is not None and each.mechanism not in MECHANISMS:
+            raise IllegalArgumentError(f"mechanism is {each.mechanism!r:.40}: give {' or '.join(MECHANISMS)}, or None")
         if isinstance(each, UserScramCredentialUpsertion):
             new_password(each.password)
             _check_iterations(each.iterations)
@@ -171,10 +226,20 @@ def _checked_subjects(serials: Iterable[str], principals: Iterable[str]) -> list
     return checked
 
 
-def _credential(upsertion: UserScramCredentialUpsertion) -> credentials_pb2.ScramCredential:
+def _number(mechanism: str | None) -> ScramNumber.ValueType:
+    return ScramNumber.SCRAM_MECHANISM_UNSPECIFIED if mechanism is None else number_of(MECHANISMS[mechanism])
+
+
+def _mechanism_name(number: int) -> str:
+    """Returns the name of a reported mechanism; nodes of former versions report none."""
+    known = {0: ScramMechanism.SHA_256, **{int(each): each for each in ScramMechanism}}
+    return known[number].sasl_name if number in known else f"mechanism {number}"
+
+
+def _credential(upsertion: UserScramCredentialUpsertion, mechanism: ScramMechanism) -> credentials_pb2.ScramCredential:
     """Returns the keys derived from a password, for the nodes."""
     salt = secrets.token_bytes(MIN_SALT_BYTES)
-    keys = salted_keys(new_password(upsertion.password), salt, upsertion.iterations)
+    keys = salted_keys(mechanism, new_password(upsertion.password), salt, upsertion.iterations)
     return credentials_pb2.ScramCredential(
         user=upsertion.user,
         salt=salt,

@@ -126,6 +126,7 @@ def cluster_description(response: data_plane_pb2.MetadataResponse) -> ClusterDes
                 directory_id=b.directory_id,
                 returning=b.returning,
                 witness_only=b.witness_only,
+                machine=b.machine or None,
             )
             for b in sorted(response.brokers, key=lambda broker: broker.node_id)
         ),

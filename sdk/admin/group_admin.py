@@ -279,7 +279,7 @@ class _PendingPartitions:
 
     Arguments:
         partitions: each with the bytes of its metadata text.
-        ids: of their topics when the call began. Repeated attempts are for the same topics.
+        ids: of their topics when the call started. Repeated attempts are for the same topics.
     """
 
     def __init__(
@@ -296,9 +296,9 @@ class _PendingPartitions:
     def ask_for(self) -> list[TopicPartition]:
         """Returns the partitions for the next request: as many as fit into it."""
         self.attempts += 1
-        asked = next(in_parts(self._missing, text_bytes=self._text_bytes.__getitem__), [])
-        self._asked = {(self._ids[tp.topic], tp.partition): tp for tp in asked}
-        return asked
+        part = next(in_parts(self._missing, text_bytes=self._text_bytes.__getitem__), [])
+        self._asked = {(self._ids[tp.topic], tp.partition): tp for tp in part}
+        return part
 
     @property
     def done(self) -> bool:

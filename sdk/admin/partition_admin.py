@@ -195,6 +195,6 @@ def _replicas(tp: TopicPartition, nodes: Sequence[int] | None) -> tuple[int, ...
         return ()
     if isinstance(nodes, str) or not nodes or not all(type(node) is int and 0 <= node < 2**31 for node in nodes):
         raise IllegalArgumentError(
-            f"{tp.topic}-{tp.partition} is to be moved to {nodes!r}: give a list of node ids, or None to cancel"
+            f"{tp.topic}-{tp.partition} cannot be moved to {nodes!r}: give a list of node ids, or None to cancel"
         )
     return tuple(nodes)

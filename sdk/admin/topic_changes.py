@@ -255,7 +255,7 @@ class TopicChanges:
         """Waits until every broker that answers shows topics in the desired state.
 
         Nodes apply a change one after the other. Without this wait, the next call may go to another node, which does
-        not know the topic yet. On a busy machine it may take long until each of a thousand partitions has a leader: the
+        not have the topic yet. On a busy machine it may take long until each of a thousand partitions has a leader: the
         wait lasts as long as the call may take.
         """
 

@@ -38,7 +38,7 @@ class TopicMaker:
         replication_factor: int = -1,
         configs: Mapping[str, object] | None = None,
     ) -> str:
-        """Creates a topic with a unique name that begins with ``name``, and returns the name. It is deleted after the
+        """Creates a topic with a unique name that starts with ``name``, and returns the name. It is deleted after the
         test.
 
         Arguments:

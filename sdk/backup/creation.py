@@ -279,7 +279,7 @@ class BackupCreation:
         """Verifies that a topic that was not found has been deleted."""
         ids = {topic.name: topic.topic_id for topic in (await self._metadata([])).topics}
         if ids.get(source.name) == source.topic_id:
-            raise IllegalStateError(f"topic {source.name} cannot be read, although it is there: try again")
+            raise IllegalStateError(f"topic {source.name} cannot be read, although it exists: try again")
         self._notes.append(f"topic {source.name} was deleted during the backup: it is not in the backup")
 
     def _note_missing(self, topic: str, partitions: Sequence[PartitionBackup]) -> None:

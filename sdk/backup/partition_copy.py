@@ -148,7 +148,7 @@ class PartitionCopy:
             not_backed_up=tuple(missing),
         )
 
-    # --- what the leader says ------------------------------------------------------------------------------------
+    # --- answers of the leader ------------------------------------------------------------------------------------
 
     async def _describe(
         self, end: int
@@ -165,7 +165,7 @@ class PartitionCopy:
                     raise ServerBusyError(f"{self._name} is written to faster than its producers can be listed")
                 producers += page.producers
             if first.high_watermark < end:
-                # A deposed leader that does not know it yet.
+                # A deposed leader that has not learned it yet.
                 self._cluster.request_refresh()
                 raise LeaderNotAvailableError(f"the leader of {self._name} is not known yet: try again")
             return first, producers
@@ -268,10 +268,10 @@ class PartitionCopy:
                 async with asyncio.timeout(ATTEMPT_S):
                     response = await node.fetch.submit(request)
                 [result] = response.results
-                told = result.told
-                if told.HasField("error"):
-                    self._cluster.learn_from(self._tp.topic, told.topic_id, self._tp.partition, told.error)
-                    raise error_from_proto(told.error)
+                reported = result.told
+                if reported.HasField("error"):
+                    self._cluster.learn_from(self._tp.topic, reported.topic_id, self._tp.partition, reported.error)
+                    raise error_from_proto(reported.error)
             except TimeoutError:
                 self._cluster.request_refresh()
                 raise LeaderNotAvailableError(f"the leader of {self._name} does not answer: try again") from None

@@ -143,7 +143,7 @@ class BackupVerification:
             yield f"{name}: {error.message}"
             return
         except DecodeError:
-            yield f"{name}: {partition.producers.name} is no list of producers"
+            yield f"{name}: {partition.producers.name} is not a list of producers"
             return
         if len(producers) != partition.producer_count:
             yield f"{name}: {partition.producers.name} has {len(producers)} producers, not {partition.producer_count}"

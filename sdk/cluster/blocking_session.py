@@ -16,7 +16,7 @@ import grpc
 
 from quorumlog.sdk.cluster.node_session import RENEWED_AFTER, Metadata, not_asked_for, session_metadata
 from quorumlog.sdk.runtime.bearer_identity import BearerIdentity
-from quorumlog.sdk.runtime.scram_client import ScramIdentity
+from quorumlog.sdk.runtime.scram_client import ScramIdentity, number_of
 from quorumlog.sdk.runtime.security import Identity
 from quorumlog.v1 import sign_in_pb2, sign_in_pb2_grpc
 
@@ -83,26 +83,27 @@ class BlockingSession(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientI
             return self._token
 
     def _sign_in(self) -> None:
-        given: sign_in_pb2.FinishScramResponse | sign_in_pb2.SignInByTokenResponse
+        granted: sign_in_pb2.FinishScramResponse | sign_in_pb2.SignInByTokenResponse
         try:
             if isinstance(self._identity, BearerIdentity):
                 shown = sign_in_pb2.SignInByTokenRequest(bearer_token=self._identity.token())
-                given = self._stub.SignInByToken(shown, timeout=_CALL_S)
+                granted = self._stub.SignInByToken(shown, timeout=_CALL_S)
             else:
-                given = self._by_password(self._identity)
+                granted = self._by_password(self._identity)
         except grpc.RpcError as error:
             if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNIMPLEMENTED:
                 raise not_asked_for(self._identity, self._address) from None
             raise  # As if the call itself had failed: its caller handles the error.
-        self._token = given.session_token
-        lifetime_s = given.lifetime_ms / 1_000
+        self._token = granted.session_token
+        lifetime_s = granted.lifetime_ms / 1_000
         self._good_until_s = time.monotonic() + max(lifetime_s * RENEWED_AFTER, min(lifetime_s, _LEAST_RENEWED_S))
 
     def _by_password(self, identity: ScramIdentity) -> sign_in_pb2.FinishScramResponse:
         exchange = identity.begin(self._rng)
-        first = exchange.first.text
-        begun = self._stub.BeginScram(sign_in_pb2.BeginScramRequest(client_first=first), timeout=_CALL_S)
-        request = sign_in_pb2.FinishScramRequest(client_first=first, client_final=exchange.answer(begun.server_first))
+        first, mechanism = exchange.first.text, number_of(exchange.mechanism)
+        begin = sign_in_pb2.BeginScramRequest(client_first=first, mechanism=mechanism)
+        final = exchange.answer(self._stub.BeginScram(begin, timeout=_CALL_S).server_first)
+        request = sign_in_pb2.FinishScramRequest(client_first=first, client_final=final, mechanism=mechanism)
         finished = self._stub.FinishScram(request, timeout=_CALL_S)
         exchange.check(finished.server_signature)
         return finished

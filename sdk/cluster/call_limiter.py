@@ -1,7 +1,7 @@
 """Limits concurrent unary calls of one connection. Further calls wait in order.
 
-A node accepts a hundred calls on a connection, including streams, and refuses more. gRPC knows the limit and waits, but
-it counts a call as finished before the node does, so some of many calls would still be refused.
+A node accepts a hundred calls on a connection, including streams, and refuses more. gRPC applies the limit and waits,
+but it counts a call as finished before the node does, so some of many calls would still be refused.
 """
 
 from __future__ import annotations

@@ -283,7 +283,7 @@ class Cluster:
     ) -> data_plane_pb2.MetadataResponse:
         """Requests brokers and topics, applies the response, and returns it.
 
-        A response without brokers means only that the answering nodes know of no formed cluster.
+        A response without brokers means only that the answering nodes belong to no formed cluster.
 
         Arguments:
             linearizable: the response includes all changes that completed before the request.
@@ -322,9 +322,9 @@ class Cluster:
             nonlocal ignorant
             response = await node.data_plane.Metadata(request, timeout=limit_s)
             if not response.brokers:
-                # It may be new, or have lost its disk: it knows no topics, not even that they do not exist.
+                # It may be new, or have lost its disk: it has no topics, and cannot tell that they do not exist.
                 ignorant = response
-                raise ClusterNotFormedError(f"{node.address} knows of no cluster that has formed")
+                raise ClusterNotFormedError(f"{node.address} belongs to no cluster that has formed")
             return response
 
         try:
@@ -449,9 +449,9 @@ class Cluster:
             while waiting or running:
                 if waiting:
                     node = waiting.pop(0)
-                    asked = asyncio.ensure_future(node.call(ask(node, limit_s)))
-                    asked.add_done_callback(_look_at_error)
-                    running.append(asked)
+                    call = asyncio.ensure_future(node.call(ask(node, limit_s)))
+                    call.add_done_callback(_look_at_error)
+                    running.append(call)
                 done, _ = await asyncio.wait(
                     running, timeout=_HEDGE_AFTER_S if waiting else None, return_when=asyncio.FIRST_COMPLETED
                 )

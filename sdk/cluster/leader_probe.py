@@ -49,7 +49,7 @@ class LeaderProbes:
             for part in in_parts(partitions):
                 await self._ask_part(node_id, node, part)
         except QuorumlogError:
-            return  # It does not know the leader either.
+            return  # It does not have the leader either.
         finally:
             del self._running[node_id]
 

@@ -124,8 +124,8 @@ class MetadataCache:
         heard = _topic_view(topic, index)
         known = self.topics.get(topic.name)
         # A topic restored from a backup has its former id, but other groups. Its leader epochs restart.
-        told = known is not None and heard.first_group not in (0, known.first_group)
-        if known is not None and (told or known.topic_id != heard.topic_id):
+        has_other_groups = known is not None and heard.first_group not in (0, known.first_group)
+        if known is not None and (has_other_groups or known.topic_id != heard.topic_id):
             if heard.first_group < known.first_group:
                 return  # The topic was recreated since: the response is older.
             known = None
@@ -181,7 +181,7 @@ def _topic_view(topic: data_plane_pb2.TopicMetadata, index: int) -> TopicView:
         topic.name,
         topic.topic_id,
         tuple(PartitionView(p.partition, p.leader, p.leader_epoch, tuple(p.replicas)) for p in described),
-        topic.configs.get("cleanup.policy") == "compact",
+        "compact" in topic.configs.get("cleanup.policy", ""),
         int(topic.configs.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES)),
         described[0].group_id if described else 0,
         index,

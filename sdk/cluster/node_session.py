@@ -13,7 +13,7 @@ from quorumlog.sdk.errors import QuorumlogError, SaslSessionExpiredError, Unsupp
 from quorumlog.sdk.failed_calls import error_from_rpc
 from quorumlog.sdk.runtime.bearer_identity import BearerIdentity
 from quorumlog.sdk.runtime.client_runtime import ClientRuntime
-from quorumlog.sdk.runtime.scram_client import ScramIdentity
+from quorumlog.sdk.runtime.scram_client import ScramIdentity, number_of
 from quorumlog.sdk.runtime.security import Identity
 from quorumlog.v1 import sign_in_pb2, sign_in_pb2_grpc
 
@@ -125,11 +125,15 @@ class NodeSession:
     async def _by_password(self, identity: ScramIdentity, token: str) -> sign_in_pb2.FinishScramResponse:
         exchange = identity.begin(self._runtime.rng)
         begun = await self._stub.BeginScram(
-            sign_in_pb2.BeginScramRequest(client_first=exchange.first.text), timeout=_CALL_S
+            sign_in_pb2.BeginScramRequest(client_first=exchange.first.text, mechanism=number_of(exchange.mechanism)),
+            timeout=_CALL_S,
         )
         final = await self._runtime.run_blocking(exchange.answer, begun.server_first)
         request = sign_in_pb2.FinishScramRequest(
-            client_first=exchange.first.text, client_final=final, session_token=token
+            client_first=exchange.first.text,
+            client_final=final,
+            session_token=token,
+            mechanism=number_of(exchange.mechanism),
         )
         finished = await self._stub.FinishScram(request, timeout=_CALL_S)
         exchange.check(finished.server_signature)

@@ -25,7 +25,7 @@ def extent(start: int, end: int) -> str:
         end: the offset of its next record; below ``start`` if the node did not report it.
     """
     if end < start:
-        return f"the log begins at {start}"
+        return f"the log starts at {start}"
     return f"the log has {start} to {end - 1}, and {end} comes next" if end > start else f"the log is empty at {end}"
 
 
@@ -60,7 +60,7 @@ class OffsetSearch:
         wanted: of each partition a timestamp in milliseconds, :data:`EARLIEST` or :data:`LATEST`.
 
     Attributes:
-        steps: counts the answers that have ruled records out or found an offset: a round without one is no progress.
+        steps: counts the answers that have ruled records out or found an offset: a round without one makes no progress.
     """
 
     def __init__(self, wanted: Mapping[TopicPartition, int]) -> None:
@@ -109,7 +109,7 @@ class OffsetSearch:
             place = rows.first_at_time(self._wanted[tp], result.offset)
             if place is not None:
                 self._set(tp, FoundOffset(*place))
-            else:  # The log begins after the only such records of the batch.
+            else:  # The log starts after the only such records of the batch.
                 self._rule_out(tp, rows.header.last_offset + 1)
         else:
             self._set(tp, FoundOffset(result.offset, result.timestamp_ms))

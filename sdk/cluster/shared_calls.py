@@ -21,7 +21,7 @@ def _innermost(traceback: TracebackType | None) -> TracebackType | None:
 class SharedCalls:
     """Calls in progress, each with any number of waiting tasks, on one event loop.
 
-    Only for answers that may be as old as the call: a linearizable look-up must not join one that began earlier.
+    Only for answers that may be as old as the call: a linearizable look-up must not join one that started earlier.
 
     Arguments:
         in_background: runs a coroutine until the client is closed.
@@ -51,7 +51,7 @@ class SharedCalls:
             task.exception()  # Otherwise asyncio complains if every waiting task has been cancelled.
 
     async def join(self, task: asyncio.Task[Answer]) -> Answer:
-        """Waits for a call. Tasks that began to wait earlier continue earlier.
+        """Waits for a call. Tasks that started to wait earlier continue earlier.
 
         Raises:
             ClientClosedError: the client was closed during the call.

@@ -71,9 +71,12 @@ class PartitionState:
         given_topic_id: of the topic whose records were returned last; None if none since the last seek.
         resetting: a position look-up is in progress.
         retry_at_s: time before which no request is sent, after a failure.
+        replica: the node that the leader has named to read from; None: the leader (KIP-392).
+        replica_until_s: time at which the leader is asked again.
+        at_leader_until_s: time before which it is read from the leader, after a replica has failed.
         failures: number of consecutive failed fetches.
         read_epoch: the leader epoch of the last record before the position; -1 if unknown.
-        committed: the group's committed offset as far as this consumer knows; -1 if unknown.
+        committed: the group's committed offset as far as this consumer has it; -1 if unknown.
         said_done: the offset that the application has committed since the last seek; -1 otherwise.
         log_start: the log's first offset in the last fetch response.
         unproven: the position was committed, and the log has not yet been seen to reach it.
@@ -81,10 +84,10 @@ class PartitionState:
         revoked: the group has revoked it: no records are returned, until it is released.
     """
 
-    __slots__ = ("committed", "error", "failing_since_s", "failures", "fetch_offset", "generation", "given_topic_id",
-                 "high_watermark", "leader_epoch", "log_start", "paused", "pinned", "position", "queued",
-                 "queued_bytes", "read_epoch", "reset", "resetting", "retry_at_s", "revoked", "said_done", "served",
-                 "session", "topic_id", "tp", "unproven")  # fmt: skip
+    __slots__ = ("at_leader_until_s", "committed", "error", "failing_since_s", "failures", "fetch_offset", "generation",
+                 "given_topic_id", "high_watermark", "leader_epoch", "log_start", "paused", "pinned", "position",
+                 "queued", "queued_bytes", "read_epoch", "replica", "replica_until_s", "reset", "resetting",
+                 "retry_at_s", "revoked", "said_done", "served", "session", "topic_id", "tp", "unproven")  # fmt: skip
 
     def __init__(self, tp: TopicPartition, reset: str) -> None:
         self.tp = tp
@@ -101,6 +104,8 @@ class PartitionState:
         self.given_topic_id: bytes | None = None
         self.resetting = False
         self.retry_at_s = 0.0
+        self.replica: int | None = None
+        self.replica_until_s = self.at_leader_until_s = 0.0
         self.failures = 0
         self.failing_since_s = 0.0
         self.high_watermark = -1
@@ -373,7 +378,7 @@ class Assignment:
         if rows.columns.num_rows > most:
             rows, rest = rows.split(most)
             state.queued.appendleft(rest)
-        assert rows.offset >= (state.position or 0), "queued rows begin at the position, or after a gap"
+        assert rows.offset >= (state.position or 0), "queued rows start at the position, or after a gap"
         self.before_last.setdefault(state.tp, rows.offset)
         state.position = rows.next_offset
         state.read_epoch = rows.leader_epoch

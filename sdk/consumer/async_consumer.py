@@ -155,9 +155,9 @@ class AsyncConsumer:
         group = self._core.require_group("a rebalance")
         try:
             group.begins(step)
-            told = subscription.tell(step) if subscription is not None else None
-            if told is not None:
-                await told
+            notification = subscription.tell(step) if subscription is not None else None
+            if notification is not None:
+                await notification
         finally:
             await group.finished(step)
 

@@ -81,7 +81,8 @@ class Consumer:
         topics.
     group_instance_id=None: a name that is the same across restarts. It makes the consumer a static member, whose
         partitions are reserved for ``session_timeout_ms`` when it leaves. One process at a time may use the name.
-    client_rack=None: the rack of this process; the consumer prefers replicas in it.
+    client_rack=None: the rack of this process; the consumer reads from replicas in it, if there are any in sync
+        (KIP-392), and group assignors prefer them.
     group_assignor=None: ``"uniform"`` or ``"range"``: the assignor that this member prefers; None: the group's.
     session_timeout_ms=45000: the group removes a member after this time without a heartbeat, and assigns its partitions
         to others.
@@ -234,12 +235,12 @@ class Consumer:
         while True:
             record = core.next_record()
             if record is not None:
-                given = core.iteration.given
+                count = core.iteration.given
                 try:
-                    core.iteration.given = given + 1  # The last step: if interrupted, the next call returns the record.
+                    core.iteration.given = count + 1  # The last step: if interrupted, the next call returns the record.
                     return record
                 except BaseException:
-                    core.iteration.given = given
+                    core.iteration.given = count
                     raise
             left_ms = (deadline - time.monotonic()) * 1000
             if left_ms <= 0:

@@ -396,7 +396,7 @@ class ConsumerCore:
             self.group.begin_poll(poll)
 
     def end_poll(self, poll: object) -> None:
-        """Notes that the poll has ended. May be called twice, and for a poll that has not begun."""
+        """Notes that the poll has ended. May be called twice, and for a poll that has not started."""
         if self.group is not None:
             self.group.end_poll(poll)
 

@@ -30,7 +30,7 @@ ALONE_IN_FLIGHT = 8
 
 
 class Wanted(NamedTuple):
-    """A partition to be read from its leader."""
+    """A partition to be read from its leader, or from the replica that its leader has named."""
 
     state: PartitionState
     topic_id: bytes
@@ -99,12 +99,15 @@ class FetchSession:
     in_flight: dict[Fetch, None] = field(default_factory=dict)
     _epoch: int = 0
 
-    def next_fetch(self, wanted: Sequence[Wanted], now_s: float, max_bytes: int, limit_bytes: int) -> Fetch | None:
+    def next_fetch(
+        self, wanted: Sequence[Wanted], now_s: float, max_bytes: int, limit_bytes: int, rack: str = ""
+    ) -> Fetch | None:
         """Returns the next request, or None if none is needed now.
 
         Arguments:
             wanted: all partitions to be read from the node.
             max_bytes: limit of the whole response; limit_bytes: of one partition in it.
+            rack: the client's rack; empty if all these partitions must be read from their leaders.
         """
         if len(self.in_flight) >= (IN_FLIGHT if self.incremental else ALONE_IN_FLIGHT):
             return None
@@ -114,7 +117,10 @@ class FetchSession:
             return None
         self._epoch += 1
         request = data_plane_pb2.FetchRequest(
-            max_bytes=max_bytes, session_epoch=self._epoch if self.incremental else 0, takes_kafka_batches=True
+            max_bytes=max_bytes,
+            session_epoch=self._epoch if self.incremental else 0,
+            takes_kafka_batches=True,
+            client_rack=rack,
         )
         if self.incremental and len(self.known) + len(news) > len(wanted):
             self._forget(wanted, request)
@@ -179,7 +185,7 @@ class FetchSession:
             return None
         state, offset = known.state, known.fetch_offset
         fresh = state.session is self and state.generation == known.generation and state.fetch_offset == offset
-        if result.told.HasField("error"):
+        if result.told.HasField("error") or result.told.HasField("preferred_replica"):
             del self.known[key]
         elif result.entries:
             try:

@@ -53,6 +53,9 @@ _CORRUPT_ATTEMPTS = 3
 _UNKNOWN_TOPIC_S = 5.0
 #: A node without free sessions is asked for one again after this time.
 _WITHOUT_SESSION_S = 30.0
+#: A partition whose replica has failed is read from its leader for this time: the leader may name the same replica
+#: until the cluster has noticed the failure.
+_AT_LEADER_S = 10.0
 
 _log = logging.getLogger("quorumlog.sdk")
 
@@ -175,7 +178,9 @@ class Fetcher:
                 view, node = found
                 state.leader_epoch = view.leader_epoch
                 topic_id = self._cluster.metadata.topics[state.tp.topic].topic_id
-                by_node.setdefault(node, []).append(Wanted(state, topic_id, view.leader_epoch))
+                by_node.setdefault(self._replica(state, now) or node, []).append(
+                    Wanted(state, topic_id, view.leader_epoch)
+                )
             self._request(by_node, now)
         if has_failed:
             self._assignment.notify()
@@ -198,7 +203,7 @@ class Fetcher:
             False if the partition may differ from the one that was assigned.
         """
         topic = self._cluster.metadata.topics.get(state.tp.topic)
-        if state.pinned:  # The coordinator knows of topics and partitions before every node does.
+        if state.pinned:  # The coordinator has topics and partitions before every node does.
             return topic is not None and topic.topic_id == state.topic_id and state.tp.partition < len(topic.partitions)
         if topic is None or topic.topic_id == state.topic_id:
             return True
@@ -215,6 +220,27 @@ class Fetcher:
             state.high_watermark, state.log_start = -1, 0  # Those of the old log do not apply to this one.
         state.topic_id = topic.topic_id
         return True
+
+    def _replica(self, state: PartitionState, now: float) -> NodeConnection | None:
+        """Returns the node that the leader has named to read a partition from; None: the leader must be asked."""
+        if state.replica is not None and now >= state.replica_until_s:
+            state.replica = None  # The replicas, or their racks, may have changed.
+        return None if state.replica is None else self._cluster.node(state.replica)
+
+    def _go_to_replica(self, state: PartitionState, node_id: int, now: float) -> None:
+        """Reads a partition from the node that its leader has named, for as long as metadata count as fresh."""
+        state.replica = node_id
+        state.replica_until_s = now + self._config.metadata_max_age_ms / 1000
+        if self._cluster.node(node_id) is None:
+            # It joined a moment ago. Until its address is known, the leader would name it again and again.
+            self._leave_replica(state, now)
+            self._cluster.request_refresh()
+
+    def _leave_replica(self, state: PartitionState, now: float) -> None:
+        """Returns to the leader, at once: the failure of a replica does not affect the leader."""
+        state.replica = None
+        state.at_leader_until_s = now + _AT_LEADER_S
+        state.retry_at_s = now
 
     def _back_off(self, state: PartitionState, now: float) -> None:
         if state.failures == 0:
@@ -250,7 +276,10 @@ class Fetcher:
                 # Without a session a node fills its response in the order of the request. The partition that has waited
                 # longest comes first. Otherwise, if the backlog exceeds a response, the last ones would starve.
                 wanted.sort(key=_last_served)
-            fetch = session.next_fetch(wanted, now, max_bytes, config.max_partition_fetch_bytes)
+            # A rack applies to all partitions of a session.
+            stays = not config.client_rack or any(now < one.state.at_leader_until_s for one in wanted)
+            rack = "" if stays else config.client_rack or ""
+            fetch = session.next_fetch(wanted, now, max_bytes, config.max_partition_fetch_bytes, rack)
             if fetch is None:
                 continue
             fetch.request.max_wait_ms = config.fetch_max_wait_ms
@@ -307,14 +336,23 @@ class Fetcher:
                 if heard is None:
                     continue  # The application has sought elsewhere, or another node leads.
                 state, offset = heard
-                told, entries = result.told, result.entries
-                state.log_start = max(state.log_start, told.log_start_offset)
-                if told.HasField("error"):
-                    self._failed(state, offset, error_from_proto(told.error), told, now)
+                reported, entries = result.told, result.entries
+                if reported.HasField("error") and state.replica is not None:
+                    _log.debug("leaving replica %d of %s-%d: %s", state.replica, *state.tp, reported.error.message)
+                    self._cluster.learn_from(state.tp.topic, reported.topic_id, state.tp.partition, reported.error)
+                    self._leave_replica(state, now)
                     continue
-                state.high_watermark = max(state.high_watermark, told.high_watermark)
+                state.log_start = max(state.log_start, reported.log_start_offset)
+                if reported.HasField("preferred_replica"):
+                    self._go_to_replica(state, reported.preferred_replica, now)
+                    continue
+                if reported.HasField("error"):
+                    self._failed(state, offset, error_from_proto(reported.error), reported, now)
+                    continue
+                state.high_watermark = max(state.high_watermark, reported.high_watermark)
                 state.failures = 0 if not entries else state.failures
-                state.unproven = False
+                # A replica that does not lead may not have reached the offset yet.
+                state.unproven = state.unproven and reported.high_watermark < offset
                 self._outages.served(state.tp, now)
                 if not entries:
                     continue
@@ -322,7 +360,7 @@ class Fetcher:
                 state.served = self._served
                 size = sum(map(len, entries))
                 skip = self._config.on_corrupt == "skip"
-                rows = rows_from(state.tp, entries, offset, told.compacted_offset, skip_unreadable=skip)
+                rows = rows_from(state.tp, entries, offset, reported.compacted_offset, skip_unreadable=skip)
                 arrived.append(_Arrived(state, state.generation, offset, rows, size))
                 state.queued_bytes += size
                 came_bytes += size
@@ -384,7 +422,10 @@ class Fetcher:
                 state.queued_bytes -= sum(other.undecoded_bytes for other in self._arrived if other.state is state)
                 state.generation += 1
                 state.fetch_offset = arrived.offset
-                self._note_failure(state, damage, self._clock())
+                if state.replica is not None:
+                    self._leave_replica(state, self._clock())
+                else:
+                    self._note_failure(state, damage, self._clock())
             if part is None:
                 return None
             arrived.undecoded_bytes -= part.stored_bytes
@@ -404,7 +445,9 @@ class Fetcher:
             for known in session.known.values():
                 if known.state.session is session:
                     known.state.session = None
-                    if not anew:
+                    if not anew and known.state.replica is not None:
+                        self._leave_replica(known.state, now)
+                    elif not anew:
                         self._note_failure(known.state, error, now)
         if not anew:
             self._cluster.request_refresh()
@@ -413,8 +456,8 @@ class Fetcher:
         self, state: PartitionState, offset: int, error: QuorumlogError, result: data_plane_pb2.FetchResult, now: float
     ) -> None:
         topic, partition = state.tp
-        # The epoch of the result itself is no evidence: a candidate that campaigns in vain is in a term without a
-        # leader.
+        # The epoch of the result itself proves nothing: a candidate that campaigns without success is in a term without
+        # a leader.
         news = self._cluster.learn_from(topic, result.topic_id, partition, result.error)
         if isinstance(error, OffsetOutOfRangeError):
             self._out_of_range(state, offset, error, result, now)
@@ -452,7 +495,7 @@ class Fetcher:
             self._look_ups.prove(state, offset)
             return
         if result.log_start_offset <= offset <= state.high_watermark:
-            # This consumer has already seen a higher end of the log: the new leader does not know it yet. A reset now
+            # This consumer has already seen a higher end of the log: the new leader does not have it yet. A reset now
             # would read the whole log twice, or skip unread records.
             self._back_off(state, now)
             return

@@ -146,7 +146,7 @@ class GroupConsumer:
         self._polling = poll
 
     def end_poll(self, poll: object) -> None:
-        """Ends a poll, if it has begun. On the application's thread."""
+        """Ends a poll, if it has started. On the application's thread."""
         if self._polling is poll:
             self._last_poll_s = self._clock()
             self._polling = None
@@ -190,7 +190,7 @@ class GroupConsumer:
         self._changed(AssignmentChange(lost=lost))
         self.pending = True
 
-    # --- what the coordinator says -------------------------------------------------------------------------------
+    # --- answers of the coordinator -------------------------------------------------------------------------------
 
     def _changed(self, change: AssignmentChange) -> None:
         membership = self.membership
@@ -278,7 +278,7 @@ class GroupConsumer:
     def _start(
         self, place: GroupPartition, tp: TopicPartition, first: int, committed: OffsetAndMetadata | None
     ) -> Start:
-        """Returns the start of a partition. One that the topic gained since the group began is read from its first
+        """Returns the start of a partition. One that the topic gained since the group started is read from its first
         record.
 
         Otherwise records written before this member noticed the partition would be skipped silently.
@@ -289,7 +289,7 @@ class GroupConsumer:
         made_anew = self._topic_ids.get(tp.topic, place.topic_id) != place.topic_id
         return Start("earliest" if place.partition >= first or made_anew else reset)
 
-    # --- what the application is told ----------------------------------------------------------------------------
+    # --- reports to the application ----------------------------------------------------------------------------
 
     async def next_step(self, done: ReadOffsets) -> RebalanceStep | None:
         """Returns the next step for the application, or None; call :meth:`finished` after it.

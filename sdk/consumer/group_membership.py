@@ -187,7 +187,7 @@ class GroupMembership:
         """Leaves the group. A static member keeps its name and its partitions for the session timeout.
 
         Returns:
-            The heartbeat for leaving, if the coordinator may know of the member.
+            The heartbeat for leaving, if the coordinator may have the member.
         """
         known, self._known_to_coordinator = self._known_to_coordinator, False
         self.state = MembershipState.OUT
@@ -202,7 +202,7 @@ class GroupMembership:
         )
         return MemberHeartbeat(request, now_s, now_s + ANSWER_PATIENCE_S)
 
-    # --- what the coordinator hears ------------------------------------------------------------------------------
+    # --- requests to the coordinator ------------------------------------------------------------------------------
 
     def heartbeat(self, now_s: float) -> MemberHeartbeat | None:
         """Returns the next heartbeat if one is due, and counts it as sent."""

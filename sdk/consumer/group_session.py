@@ -78,8 +78,8 @@ class GroupSession:
         change = membership.check_session(now)
         if change.lost:
             _log.warning(
-                "consumer group %s: the coordinator was not heard for session_timeout_ms (%d ms): this member counts as"
-                " thrown out and joins again", self._group_id, membership.config.session_timeout_ms,
+                "consumer group %s: no answer of the coordinator within session_timeout_ms (%d ms): this member was"
+                " removed and joins again", self._group_id, membership.config.session_timeout_ms,
             )  # fmt: skip
         late = membership.overdue(now)
         if late is not None:

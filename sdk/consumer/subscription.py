@@ -69,8 +69,8 @@ class Subscription:
         """Calls the listener; returns its coroutine, if it is one."""
         if self.listener is None:
             return None
-        told: Awaitable[None] | None = getattr(self.listener, step.kind.value)(set(step.partitions))
-        return told
+        result: Awaitable[None] | None = getattr(self.listener, step.kind.value)(set(step.partitions))
+        return result
 
 
 def checked_subscription(topics: Iterable[str], pattern: object, listener: object) -> Subscription:

@@ -12,13 +12,14 @@ PRODUCER_TOPIC = "producer-topic-metrics"
 CONSUMER = "consumer-metrics"
 FETCHES = "consumer-fetch-manager-metrics"
 COORDINATOR = "consumer-coordinator-metrics"
+MIRROR = "mirror-metrics"
 
 #: Meaning of each metric without its ending. The ending is the kind: ``-total`` since the client was created, ``-rate``
 #: per second recently, ``-avg`` and ``-max`` recently.
 SENTENCES = {
     "record-send": "Records that were acknowledged.",
-    "record-error": "Records that failed for good.",
-    "record-retry": "Records that were sent again, as often as they were.",
+    "record-error": "Records that failed permanently.",
+    "record-retry": "Records that were sent again, counted each time.",
     "byte": "Bytes of acknowledged batches, as they were sent.",
     "request": "Produce requests that were sent.",
     "outgoing-byte": "Bytes of produce requests, as they were sent.",
@@ -28,8 +29,8 @@ SENTENCES = {
     "record-queue-time": "Time from a batch's first record until it is sent, in milliseconds.",
     "requests-in-flight": "Requests that have no answer yet.",
     "buffer-total-bytes": "Memory for records that are not acknowledged yet (buffer_memory).",
-    "buffer-available-bytes": "How much of that memory is free.",
-    "connection-count": "Addresses of nodes that the client has turned to.",
+    "buffer-available-bytes": "Free part of the memory for records that are not acknowledged yet.",
+    "connection-count": "Addresses of nodes that the client has contacted.",
     "records-consumed": "Records that polls have returned.",
     "bytes-consumed": "Bytes of the batches that polls have returned.",
     "batches-skipped": "Unreadable batches that were skipped (on_corrupt).",
@@ -37,15 +38,17 @@ SENTENCES = {
     "fetch": "Answers to fetches.",
     "fetch-latency": "Time from a fetch to its answer, in milliseconds; a node waits for records.",
     "fetch-size": "Bytes of records in an answer to a fetch.",
-    "records-lag": "Records of a partition that no poll has returned yet, as far as the last answer told.",
-    "buffered-bytes": "Memory of what was fetched and not returned yet.",
-    "assigned-partitions": "Partitions that the consumer reads.",
+    "records-lag": "Records of a partition that no poll has returned yet, according to the last answer.",
+    "records-copied": "Records that the mirror has copied since it was started.",
+    "topics-set-aside": "Topics that the mirror no longer copies because of a problem that its log names.",
+    "buffered-bytes": "Memory of fetched records that no poll has returned yet.",
+    "assigned-partitions": "Partitions that the consumer or the mirror reads.",
     "commit": "Commits that were stored.",
     "commit-error": "Commits that failed.",
     "commit-latency": "Time from a commit to its answer, in milliseconds.",
     "heartbeat": "Heartbeats that were sent.",
-    "last-heartbeat-seconds-ago": "Seconds since the coordinator was heard last; -1: not yet.",
-    "rebalance": "Changes of what this member reads.",
+    "last-heartbeat-seconds-ago": "Seconds since the last answer of the coordinator; -1: none yet.",
+    "rebalance": "Changes of the partitions that this member reads.",
 }
 
 #: The metrics of each group. A group name with a suffix after a dot is about a topic or a partition.
@@ -72,6 +75,8 @@ NAMES: dict[str, tuple[str, ...]] = {
         "commit-total", "commit-error-total", "commit-latency-avg", "commit-latency-max", "heartbeat-total",
         "last-heartbeat-seconds-ago", "rebalance-total", "assigned-partitions",
     ),
+    MIRROR: ("records-copied-total", "records-lag-max", "assigned-partitions", "topics-set-aside"),
+    MIRROR + ".": ("records-lag",),
 }  # fmt: skip
 ENDINGS = ("-total", "-rate", "-avg", "-max")
 

@@ -11,12 +11,13 @@ Example::
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client import REGISTRY, CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from quorumlog.sdk.errors import IllegalArgumentError
 from quorumlog.sdk.metrics.series import MeasuredClient, series_of
 
 
@@ -55,3 +56,31 @@ def register(
     collector = ClientCollector({str(number): each for number, each in enumerate(clients, 1)} | named)
     registry.register(collector)
     return collector
+
+
+def serve(address: str, clients: dict[str, MeasuredClient]) -> Callable[[], None]:
+    """Serves the metrics of clients, and no others, over HTTP; returns the call that ends it.
+
+    Arguments:
+        address: host:port.
+        clients: by the value of the label ``client``.
+
+    Raises:
+        IllegalArgumentError: the address is invalid, or in use.
+    """
+    host, _, port = address.rpartition(":")
+    registry = CollectorRegistry()
+    registry.register(ClientCollector(clients))
+    try:
+        server, thread = start_http_server(int(port), addr=host.strip("[]"), registry=registry)
+    except (OSError, ValueError, OverflowError) as error:
+        raise IllegalArgumentError(
+            f"metrics cannot be served at {address!r}, which must be host:port: {error}"
+        ) from None
+
+    def end() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return end

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
-from quorumlog.sdk.metrics.figures import FETCHES, NAMES, PRODUCER_TOPIC, ClientFigures, sentence
+from quorumlog.sdk.metrics.figures import FETCHES, MIRROR, NAMES, PRODUCER_TOPIC, ClientFigures, sentence
 
 #: Limit of series per metric; further ones are left out, to protect the monitoring system's storage.
 MOST_SERIES = 2_000
@@ -14,7 +14,7 @@ _LEFT_OUT = "-rate"
 
 
 class MeasuredClient(Protocol):
-    """A producer or a consumer, of either kind."""
+    """A producer or a consumer, of either kind, or a mirror."""
 
     def metrics(self) -> ClientFigures:
         """Returns its metrics."""
@@ -74,8 +74,8 @@ def series_name(group: str, figure: str) -> str:
     counter."""
     name, dot, _ = group.partition(".")
     kind = name.removesuffix("-metrics").removesuffix("-fetch-manager").removesuffix("-coordinator")
-    if name == FETCHES and dot:
-        kind = "consumer-partition"
+    if name in (FETCHES, MIRROR) and dot:
+        kind += "-partition"
     return f"quorumlog_{kind}_{figure.removesuffix('-total')}".replace("-", "_")
 
 
@@ -84,7 +84,7 @@ def _labels(group: str) -> dict[str, str]:
     name, _, rest = group.partition(".")
     if name == PRODUCER_TOPIC:
         return {"topic": rest}
-    if name == FETCHES and rest:
+    if name in (FETCHES, MIRROR) and rest:
         topic, _, partition = rest.rpartition("-")
         return {"topic": topic, "partition": partition}
     return {}

@@ -57,7 +57,7 @@ class Measure:
     def rate(self, now_s: float) -> float:
         """Returns the recent amount per second.
 
-        A window that has just begun counts as a whole one, as in Kafka: one batch in the first millisecond is not a
+        A window that has just started counts as a whole one, as in Kafka: one batch in the first millisecond is not a
         rate of thousands.
         """
         windows = self._recent(now_s)

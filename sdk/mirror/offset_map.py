@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 from quorumlog.sdk.admin.admin import Admin
@@ -38,16 +37,42 @@ class OffsetRun(NamedTuple):
     length: int
 
 
-def runs_of(source_offsets: Sequence[int], first_target: int) -> list[OffsetRun]:
-    """Returns the runs of records that have been added one after the other.
+def runs_of(
+    source_offsets: Sequence[int], target_offsets: Sequence[int], before: Sequence[OffsetRun] = ()
+) -> list[OffsetRun]:
+    """Returns the runs of records that have been added in this order.
 
     Arguments:
-        source_offsets: increasing, at least one.
-        first_target: offset here of the first one.
+        source_offsets: increasing.
+        target_offsets: of the same records, increasing; -1 for one whose offset is not known. It gets one if what is
+            known leaves no other, and is in no run otherwise.
+        before: runs of the records that were added earlier.
     """
-    starts = [0, *(at for at, (one, next_) in enumerate(pairwise(source_offsets), start=1) if next_ != one + 1)]
-    ends = [*starts[1:], len(source_offsets)]
-    return [OffsetRun(source_offsets[at], first_target + at, end - at) for at, end in zip(starts, ends, strict=True)]
+    end = before[-1].target + before[-1].length if before else 0
+    found: list[list[int]] = []
+    for source, target in zip(source_offsets, _completed(target_offsets, end), strict=True):
+        if target < 0:
+            continue
+        last = found[-1] if found else None
+        if last is not None and last[0] + last[2] == source and last[1] + last[2] == target:
+            last[2] += 1
+        else:
+            found.append([source, target, 1])
+    return [OffsetRun(*run) for run in found]
+
+
+def _completed(targets: Sequence[int], end: int) -> list[int]:
+    """Fills offsets in that are not known: of records between two known ones that have just as many places."""
+    found = list(targets)
+    unknown = 0
+    for at, target in enumerate(targets):
+        if target < 0:
+            unknown += 1
+            continue
+        if unknown and target - unknown == end:
+            found[at - unknown : at] = range(end, target)
+        unknown, end = 0, target + 1
+    return found
 
 
 def joined(runs: Iterable[OffsetRun]) -> list[OffsetRun]:
@@ -82,12 +107,12 @@ class GroupOffsets:
     """Copies committed offsets of groups, and never moves one back: a group may have read further here.
 
     Arguments:
-        runs: returns the copied records of a partition.
+        here: returns the place here of an offset in the source; None if it is not known.
     """
 
-    def __init__(self, admin: Admin, runs: Callable[[TopicPartition], Sequence[OffsetRun]]) -> None:
+    def __init__(self, admin: Admin, here: Callable[[TopicPartition, int], tuple[TopicPartition, int] | None]) -> None:
         self._admin = admin
-        self._runs = runs
+        self._here = here
         #: The last written offsets, by group.
         self._written: dict[str, dict[TopicPartition, int]] = {}
         self._skipped: set[str] = set()
@@ -99,11 +124,7 @@ class GroupOffsets:
             committed: offsets in the source, by group.
         """
         for group, offsets in committed.items():
-            here = {
-                tp: at
-                for tp, offset in offsets.items()
-                if (at := translated(self._runs(tp), offset)) is not None
-            }  # fmt: skip
+            here = dict(place for tp, offset in offsets.items() if (place := self._here(tp, offset)) is not None)
             if here and here != self._written.get(group) and self._write(group, here):
                 self._written[group] = here
         return len(self._written)

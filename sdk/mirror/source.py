@@ -9,10 +9,11 @@ import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from quorumlog.sdk.errors import IllegalArgumentError, NetworkError, QuorumlogError, UnsupportedError
+from quorumlog.sdk.mirror.security_script import SourceAcl
 from quorumlog.sdk.types import Headers, TopicPartition
 from quorumlog.wire.topic_names import is_internal
 
@@ -68,12 +69,14 @@ class Taken(NamedTuple):
     Arguments:
         records: in the order of their offsets, partition by partition.
         at_end: the next offset, for partitions whose end was reached.
-        removed: partitions whose log starts after the requested offset.
+        removed: partitions whose log does not have the requested offset.
+        unreadable: offset and reason, for partitions with a batch that cannot be read.
     """
 
     records: Sequence[SourceRecord]
     at_end: Mapping[TopicPartition, int]
     removed: Collection[TopicPartition]
+    unreadable: Mapping[TopicPartition, tuple[int, str]] = MappingProxyType({})
 
 
 class MirrorSource(Protocol):
@@ -81,7 +84,8 @@ class MirrorSource(Protocol):
 
     def cluster_id(self) -> str: ...
     def topics(self) -> list[SourceTopic]: ...
-    def start(self, partition: TopicPartition) -> int: ...
+    def bounds(self, partition: TopicPartition) -> tuple[int, int]: ...
+    def known_end(self, partition: TopicPartition) -> int | None: ...
     def assign(self, positions: Mapping[TopicPartition, int]) -> None: ...
     def take(self, most: int, timeout_s: float) -> Taken: ...
     def group_offsets(self) -> dict[str, dict[TopicPartition, int]]: ...
@@ -95,7 +99,7 @@ class KafkaSource:
         properties: of librdkafka, such as ``{"security.protocol": "SSL"}``, for connecting to its nodes.
 
     Raises:
-        IllegalArgumentError: the address is invalid, or librdkafka does not know a property.
+        IllegalArgumentError: the address is invalid, or librdkafka does not support a property.
         UnsupportedError: the library is not installed.
     """
 
@@ -119,6 +123,8 @@ class KafkaSource:
         quiet = {"log_level": 2, "error_cb": self._told_of_an_error}
         settings: dict[str, Any] = {**quiet, **(properties or {}), **_OURS, "bootstrap.servers": servers}
         self._away_since: float | None = None
+        #: The internal topics of which the log has a line.
+        self._told_own: list[str] = []
         try:
             self._consumer = confluent_kafka.Consumer(settings)
             left_out = (_OURS.keys() | {"error_cb"}) - {"client.id"}
@@ -151,15 +157,16 @@ class KafkaSource:
         admin: Any = import_module("confluent_kafka.admin")  # Its type stubs omit some exports.
         listed = self._asked(self._admin.list_topics, timeout=ANSWER_WITHIN_S).topics.values()
         own = sorted(topic.topic for topic in listed if is_internal(topic.topic))
-        if own:
+        if own != self._told_own:
+            self._told_own = own
             _log.warning("not copied, because they are the source cluster's own topics: %s", ", ".join(own))
         found = {topic.topic: len(topic.partitions) for topic in listed if not is_internal(topic.topic)}
         if not found:
             return []
         resources = [admin.ConfigResource(admin.ConfigResource.Type.TOPIC, name) for name in found]
-        told = self._asked(self._admin.describe_configs, resources, request_timeout=ANSWER_WITHIN_S)
+        described = self._asked(self._admin.describe_configs, resources, request_timeout=ANSWER_WITHIN_S)
         configs: dict[str, dict[str, str]] = {}
-        for resource, future in told.items():
+        for resource, future in described.items():
             entries = self._asked(future.result, ANSWER_WITHIN_S).values()
             set_by_somebody = admin.ConfigSource.DYNAMIC_TOPIC_CONFIG.value
             configs[resource.name] = {
@@ -169,11 +176,20 @@ class KafkaSource:
             }
         return [SourceTopic(name, count, configs.get(name, {})) for name, count in sorted(found.items())]
 
-    def start(self, partition: TopicPartition) -> int:
-        """Returns the first offset of a partition."""
+    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
+        """Returns the first offset of a partition, and the one behind its last record."""
         place = self._kafka.TopicPartition(partition.topic, partition.partition)
-        low, _ = self._asked(self._consumer.get_watermark_offsets, place, timeout=ANSWER_WITHIN_S, cached=False)
-        return int(low)
+        low, high = self._asked(self._consumer.get_watermark_offsets, place, timeout=ANSWER_WITHIN_S, cached=False)
+        return int(low), int(high)
+
+    def known_end(self, partition: TopicPartition) -> int | None:
+        """Returns the end of a partition as the last read reported it, without a request; None if no read has."""
+        place = self._kafka.TopicPartition(partition.topic, partition.partition)
+        try:
+            _, high = self._consumer.get_watermark_offsets(place, cached=True)
+        except self._kafka.KafkaException:
+            return None
+        return int(high) if high >= 0 else None
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         """Reads exactly these partitions, from these offsets on."""
@@ -192,6 +208,7 @@ class KafkaSource:
             NetworkError: none of its nodes has answered for ``AWAY_AT_MOST_S``.
         """
         codes = self._kafka.KafkaError
+        unreadable: dict[TopicPartition, tuple[int, str]] = {}
         records: list[SourceRecord] = []
         at_end: dict[TopicPartition, int] = {}
         removed: set[TopicPartition] = set()
@@ -207,10 +224,14 @@ class KafkaSource:
                 at_end[place] = message.offset()
             elif problem.code() in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE):
                 removed.add(place)
+            elif problem.code() in (codes._BAD_MSG, codes._BAD_COMPRESSION, codes.INVALID_MSG):
+                unreadable.setdefault(place, (message.offset(), problem.str()))
+            elif problem.code() in (codes._UNKNOWN_TOPIC, codes._UNKNOWN_PARTITION, codes.UNKNOWN_TOPIC_OR_PART):
+                continue  # Deleted, or not known to every node yet: the next look at the topics shows it.
             elif not problem.retriable() and problem.code() not in (codes._TRANSPORT, codes._ALL_BROKERS_DOWN):
                 where = f"{place.topic}-{place.partition} at offset {message.offset()}" if place.topic else "it"
                 raise QuorumlogError(f"{self._address}: {where} cannot be read: {problem.str()}", retriable=False)
-        return Taken(records, at_end, removed)
+        return Taken(records, at_end, removed, unreadable)
 
     def group_offsets(self) -> dict[str, dict[TopicPartition, int]]:
         """Returns the committed offsets of groups, by group."""
@@ -224,6 +245,41 @@ class KafkaSource:
                 TopicPartition(place.topic, place.partition): place.offset for place in places if place.offset >= 0
             }
         return found
+
+    def users(self) -> list[str]:
+        """Returns the names of users with a password.
+
+        Raises:
+            NetworkError: the cluster refuses the request, or does not answer.
+        """
+        future: Any = self._admin.describe_user_scram_credentials(request_timeout=ANSWER_WITHIN_S)
+        return sorted(self._asked(future.result))
+
+    def acls(self) -> list[SourceAcl]:
+        """Returns all ACLs; none if the cluster does not enforce any.
+
+        Raises:
+            NetworkError: the cluster refuses the request, or does not answer.
+        """
+        admin: Any = import_module("confluent_kafka.admin")
+        of_any = admin.AclBindingFilter(
+            admin.ResourceType.ANY, None, admin.ResourcePatternType.ANY, None, None, admin.AclOperation.ANY,
+            admin.AclPermissionType.ANY,
+        )  # fmt: skip
+        future = self._admin.describe_acls(of_any, request_timeout=ANSWER_WITHIN_S)
+        try:
+            found = future.result()
+        except self._kafka.KafkaException as error:
+            if error.args[0].code() == self._kafka.KafkaError.SECURITY_DISABLED:
+                return []
+            raise NetworkError(f"{self._address}: {_said(error)}") from None
+        return [
+            SourceAcl(
+                each.principal, each.host, each.operation.name, each.permission_type.name, each.restype.name,
+                each.resource_pattern_type.name, each.name,
+            )
+            for each in found
+        ]  # fmt: skip
 
     def _told_of_an_error(self, error: confluent_kafka.KafkaError) -> None:
         if error.code() == self._kafka.KafkaError._ALL_BROKERS_DOWN and self._away_since is None:

@@ -8,6 +8,7 @@ May import: `sdk` itself, `runtime`, `records`, `cluster`.
 - ``batch``: one batch: first gathered records, then bytes to send.
 - ``explanation``: timing of one record, by stages.
 - ``delivery``: handles for the outcome of sent records.
+- ``record_intake``: checks given records, chooses their partitions, and adds them to batches.
 - ``sender``: takes batches from the accumulator, sends them to leaders, and resolves them.
 - ``partition_pipeline``: sent and unresolved batches of one partition, in order across failures; the target of retries;
   the end of a named producer's epoch.

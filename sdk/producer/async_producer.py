@@ -5,23 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
-from quorumlog.sdk.arguments import check_wait, checked_topic, is_text
+from quorumlog.sdk.arguments import check_wait, checked_topic
 from quorumlog.sdk.cluster.cluster import Cluster, parse_bootstrap_servers
 from quorumlog.sdk.configuration import build_config
 from quorumlog.sdk.errors import (
     BufferExhaustedError,
     ClientClosedError,
-    IllegalArgumentError,
     IllegalStateError,
-    InvalidPartitionsError,
-    InvalidRecordError,
     QuorumlogError,
     RecordTooLargeError,
     RequestTimedOutError,
@@ -30,16 +27,14 @@ from quorumlog.sdk.help_text import named, shows_options
 from quorumlog.sdk.metrics.figures import PRODUCER, ClientFigures
 from quorumlog.sdk.metrics.producer_metrics import ProducerMetrics
 from quorumlog.sdk.producer.accumulator import Accumulator, TopicBuffers
-from quorumlog.sdk.producer.config import ProducerConfig, ProducerOptions, Serializer
-from quorumlog.sdk.producer.delivery import ArrowFuture, ArrowRows, RecordFuture
+from quorumlog.sdk.producer.config import ProducerConfig, ProducerOptions
+from quorumlog.sdk.producer.delivery import ArrowFuture, BatchRows, RecordFuture, RecordsFuture
 from quorumlog.sdk.producer.explanation import BatchNotes, RecordExplanation
+from quorumlog.sdk.producer.record_intake import RecordIntake, check_partition, no_key, not_replayable
 from quorumlog.sdk.producer.sender import Sender
 from quorumlog.sdk.records.arrow_partitioner import split_by_partition
-from quorumlog.sdk.records.partitioner import ask_custom, partition_for_key
 from quorumlog.sdk.records.record_batch import (
     BATCH_BASE_BYTES,
-    HEADER_OVERHEAD_BYTES,
-    RECORD_OVERHEAD_BYTES,
     split_by_bytes,
     to_log_schema,
     without_dead_headers,
@@ -48,14 +43,11 @@ from quorumlog.sdk.runtime.backoff import Backoff
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
 from quorumlog.sdk.runtime.event_loop import close_when_dropped
 from quorumlog.sdk.runtime.fork import ForkGuard
-from quorumlog.sdk.types import GivenHeaders, Headers
+from quorumlog.sdk.types import GivenHeaders
 from quorumlog.wire.payload import KEY
 
 Taken = TypeVar("Taken")
 
-#: The largest that fits into 64 bits as nanoseconds (the year 2262). Larger timestamps are replaced by it: topics with
-#: append time overwrite it, and nodes refuse it for all others, as they refuse any time more than an hour ahead.
-_LARGEST_TIMESTAMP_MS = (1 << 63) // 1_000_000 - 1
 #: How long delivery is still attempted for records of a producer that was garbage-collected without being closed (s).
 DROPPED_TIMEOUT_S = 30.0
 #: Arrow data is sent in batches of at least this size: all its rows exist already, so waiting saves no latency.
@@ -65,7 +57,7 @@ _ARROW_BATCH_BYTES = 256 * 1024
 class ProducerCore:
     """The part of a producer that does not depend on how its caller waits.
 
-    Created on any thread. :meth:`_load_topic` and the sender belong to one event loop, :meth:`try_send` to every
+    Created on any thread. :meth:`_load_topic` and the sender belong to one event loop, the intake of records to every
     thread.
     """
 
@@ -102,11 +94,7 @@ class ProducerCore:
         self._metrics = ProducerMetrics(self.clock())
         self.sender = Sender(config, self.cluster, self.accumulator, self.clock, self._metrics, self._broke)
         self.arrow_batch_bytes = min(config.max_request_size, max(config.batch_size, _ARROW_BATCH_BYTES))
-        self._plain = config.key_serializer is None and config.value_serializer is None
-        self._sticky = config.partitioner == "sticky"
-        self._replayable = config.replayable
-        self._largest_record = config.max_request_size - BATCH_BASE_BYTES
-        self._turn = 0
+        self.intake = RecordIntake(config, self.accumulator, runtime.wall_ns)
 
     def bind(self, loop: asyncio.AbstractEventLoop, thread_id: int) -> None:
         """Sets the event loop that all asynchronous work runs on, and its thread."""
@@ -128,84 +116,6 @@ class ProducerCore:
         self._wake_pending = False
         self.sender.wake()
 
-    # --- sending -------------------------------------------------------------------------------------------------
-
-    def try_send(
-        self,
-        topic: str,
-        value: Any,
-        key: Any,
-        headers: GivenHeaders | None,
-        partition: int | None,
-        timestamp_ms: int | None,
-        notes: BatchNotes | None = None,
-    ) -> RecordFuture | None:
-        """Adds a record; returns None if the topic is not known yet or the buffer is full.
-
-        If a signal handler raises during the call, the record is in its batch completely or not at all.
-
-        Arguments:
-            notes: filled with the times of the record, which becomes a batch of its own.
-        """
-        try:
-            buffers = self.accumulator.topics.get(topic)
-        except TypeError:  # Not a hashable name; loading the topic raises the error.
-            return None
-        if buffers is None:
-            return None
-        if not self._plain:
-            key, value = _serialized(self.config.key_serializer, key), _serialized(self.config.value_serializer, value)
-        size = RECORD_OVERHEAD_BYTES
-        if value is not None:
-            if type(value) is not bytes:
-                value = _as_bytes(value, "value")
-            size += len(value)
-        if key is not None:
-            if type(key) is not bytes:
-                key = _as_bytes(key, "key")
-            size += len(key)
-        elif buffers.compacted:
-            raise _no_key(buffers)
-        checked: Headers | None = None
-        if headers:
-            checked = _checked_headers(headers)
-            size += sum(HEADER_OVERHEAD_BYTES + len(name) * 4 + len(content or b"") for name, content in checked)
-        if size > self._largest_record:
-            raise RecordTooLargeError(
-                f"the record takes {size + BATCH_BASE_BYTES} bytes, more than max_request_size"
-                f" ({self.config.max_request_size}): make it smaller, or raise that and the topic's max.message.bytes"
-            )
-        if partition is not None:
-            if not (isinstance(partition, int) and 0 <= partition < len(buffers.partitions)):
-                raise _no_such_partition(buffers, partition)
-        elif not self._sticky or key is not None:
-            partition = self._choose(buffers, key)
-        elif self._replayable:
-            raise _not_replayable("neither a key nor a partition")
-        if timestamp_ms is None:
-            if self._replayable:
-                raise _not_replayable("no timestamp_ms")
-            timestamp_ns = self._wall_ns()
-        elif isinstance(timestamp_ms, int) and 0 <= timestamp_ms < 1 << 63:
-            timestamp_ns = min(timestamp_ms, _LARGEST_TIMESTAMP_MS) * 1_000_000
-        else:
-            raise IllegalArgumentError(f"timestamp_ms is {timestamp_ms!r}: give milliseconds since 1970, as an int")
-        if notes is not None:
-            return self.accumulator.append_alone(buffers, partition, key, value, timestamp_ns, checked, size, notes)
-        return self.accumulator.append(buffers, partition, key, value, timestamp_ns, checked, size)
-
-    def _choose(self, buffers: TopicBuffers, key: bytes | None) -> int | None:
-        partitioner = self.config.partitioner
-        if callable(partitioner):
-            return ask_custom(partitioner, key, len(buffers.partitions), buffers.available)
-        if key is not None:
-            return partition_for_key(key, len(buffers.partitions))
-        if self.config.replayable:
-            raise _not_replayable("neither a key nor a partition")
-        candidates = buffers.available or range(len(buffers.partitions))
-        self._turn += 1
-        return candidates[self._turn % len(candidates)]
-
     def cut_arrow(
         self, buffers: TopicBuffers, data: pa.Table | pa.RecordBatch, partition: int | None
     ) -> list[tuple[int | None, pa.RecordBatch]]:
@@ -215,13 +125,13 @@ class ProducerCore:
             RecordTooLargeError: a row exceeds ``max_request_size``; nothing has been sent.
             InvalidRecordError: a row has no key, and the topic is compacted; nothing has been sent.
         """
-        if partition is not None and not (isinstance(partition, int) and 0 <= partition < len(buffers.partitions)):
-            raise _no_such_partition(buffers, partition)
+        if partition is not None:
+            check_partition(buffers, partition)
         table = to_log_schema(data, self._wall_ns() // 1_000_000)
         if buffers.compacted and table.column(KEY).null_count:
-            raise _no_key(buffers)
+            raise no_key(buffers)
         if self.config.replayable and ("timestamp" not in data.schema.names or data.column("timestamp").null_count):
-            raise _not_replayable("no timestamp")
+            raise not_replayable("no timestamp")
         # Replayable batches must be cut the same way in each run, so they ignore a topic configuration that may change.
         most = (
             self.arrow_batch_bytes if self.config.replayable else min(self.arrow_batch_bytes, buffers.max_batch_bytes)
@@ -231,7 +141,7 @@ class ProducerCore:
         cut: list[tuple[int | None, pa.RecordBatch]] = []
         for target, rows in pieces:
             if target is None and rows.num_rows and self.config.replayable:
-                raise _not_replayable("neither a key nor a partition")
+                raise not_replayable("neither a key nor a partition")
             for batch in rows.combine_chunks().to_batches():
                 cut.extend(
                     (target, without_dead_headers(piece)) for piece in split_by_bytes(batch, limit) if piece.num_rows
@@ -372,11 +282,11 @@ class AsyncProducer:
         core = self._core
         core.check_usable()
         if not self._waiting or checked_topic(topic) not in self._waiting:
-            handle = core.try_send(topic, value, key, headers, partition, timestamp_ms)
+            handle = core.intake.try_send(topic, value, key, headers, partition, timestamp_ms)
             if handle is not None:
                 return handle
         return await self._until_taken(
-            topic, lambda: core.try_send(topic, value, key, headers, partition, timestamp_ms)
+            topic, lambda: core.intake.try_send(topic, value, key, headers, partition, timestamp_ms)
         )
 
     async def _until_taken(self, topic: str, attempt: Callable[[], Taken | None]) -> Taken:
@@ -444,7 +354,7 @@ class AsyncProducer:
         core.check_explains()
         notes = BatchNotes()
         handle = await self._until_taken(
-            topic, lambda: core.try_send(topic, value, key, headers, partition, timestamp_ms, notes)
+            topic, lambda: core.intake.try_send(topic, value, key, headers, partition, timestamp_ms, notes)
         )
         return notes.explain(await handle, core.config.wire_acks)
 
@@ -468,11 +378,37 @@ class AsyncProducer:
         if checked_topic(topic) not in core.accumulator.topics:
             await core.load_topic(topic)
         buffers = core.accumulator.topics[topic]
-        parts: list[ArrowRows] = []
+        parts: list[BatchRows] = []
         for target, piece in core.cut_arrow(buffers, data, partition):
             part = await self._until_taken(topic, partial(core.accumulator.append_rows, buffers, target, piece))
             parts.append(part)
         return ArrowFuture(parts)
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        keys: Iterable[Any] | None = None,
+        headers: Iterable[GivenHeaders | None] | None = None,
+        partition: int | None = None,
+        timestamps_ms: Iterable[int] | None = None,
+    ) -> RecordsFuture:
+        """Sends the records of a list; see :meth:`quorumlog.sdk.Producer.send_many`.
+
+        Suspends while the buffer is full or the topic is not known yet. If it is cancelled then, the first records of
+        each partition may have been sent.
+        """
+        core = self._core
+        core.check_usable()
+        if checked_topic(topic) not in core.accumulator.topics:
+            await core.load_topic(topic)
+        sending = core.intake.begin_many(topic, values, keys, headers, partition, timestamps_ms)
+        try:
+            while not sending.is_complete:
+                await self._until_taken(topic, sending.add_some)
+        except QuorumlogError as error:
+            return sending.broken_off(error)
+        return sending.future()
 
     async def partitions_for(self, topic: str) -> set[int]:
         """Returns the partition numbers of a topic.
@@ -565,52 +501,3 @@ async def close_core(core: ProducerCore, timeout_s: float | None) -> None:
             await flush_core(core, timeout_s)
     finally:
         await core.close()
-
-
-def _serialized(serializer: Serializer | None, value: Any) -> Any:
-    return value if serializer is None or value is None else serializer(value)
-
-
-def _as_bytes(value: Any, what: str) -> bytes:
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value)
-    raise IllegalArgumentError(
-        f"{what} is {type(value).__name__}, not bytes: encode it, or give the producer a {what}_serializer"
-    )
-
-
-def _checked_headers(headers: object) -> Headers:
-    if isinstance(headers, str | bytes) or not isinstance(headers, Iterable):
-        raise IllegalArgumentError(f"headers are {headers!r}: give pairs such as [('trace', b'42')], or a mapping")
-    checked: list[tuple[str, bytes | None]] = []
-    for pair in headers.items() if isinstance(headers, Mapping) else headers:
-        if not (isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str) and is_text(pair[0])):
-            raise IllegalArgumentError(f"header {pair!r} is not a pair of a str and bytes, such as ('trace', b'42')")
-        checked.append((pair[0], _header_value(*pair)))
-    return checked
-
-
-def _header_value(name: str, value: object) -> bytes | None:
-    if value is None or type(value) is bytes:
-        return value
-    if isinstance(value, bytearray | memoryview):
-        return bytes(value)
-    if isinstance(value, str) and is_text(value):
-        return value.encode()
-    raise IllegalArgumentError(f"header {name!r} has a value of {type(value).__name__}: give bytes, text or None")
-
-
-def _no_key(buffers: TopicBuffers) -> InvalidRecordError:
-    return InvalidRecordError(
-        f"topic {buffers.name!r} is compacted, it keeps the last record of each key: give every record a key"
-    )
-
-
-def _not_replayable(what: str) -> IllegalArgumentError:
-    return IllegalArgumentError(f"a record has {what}, which a replay with the same producer_epoch needs: set it")
-
-
-def _no_such_partition(buffers: TopicBuffers, partition: object) -> InvalidPartitionsError:
-    return InvalidPartitionsError(
-        f"topic {buffers.name!r} has no partition {partition!r}: it has 0 to {len(buffers.partitions) - 1}"
-    )

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import itemgetter
+from typing import Any
 
 import pyarrow as pa
 
@@ -17,6 +22,54 @@ from quorumlog.wire.entry import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE,
 PIECE_BYTES = 2 * 1024
 #: Limit of pieces in a batch: each adds a cost when they are combined.
 MOST_PIECES = 1_000
+
+
+class RecordColumns:
+    """Checked records of one call, as columns: a batch takes slices of them.
+
+    Arguments:
+        keys: empty if no record has one.
+        headers: by row, of records that have any.
+        sizes: bytes of each record in a batch.
+    """
+
+    __slots__ = ("_ends", "headers", "keys", "sizes", "timestamps_ns", "values")
+
+    def __init__(
+        self,
+        keys: list[bytes | None],
+        values: list[bytes | None],
+        timestamps_ns: array[int],
+        headers: dict[int, Headers],
+        sizes: list[int],
+    ) -> None:
+        self.keys = keys
+        self.values = values
+        self.timestamps_ns = timestamps_ns
+        self.headers = headers
+        self.sizes = sizes
+        #: Bytes of all records before each row, and of all.
+        self._ends: list[int] = [0, *accumulate(sizes)]
+
+    def of(self, rows: Sequence[int]) -> RecordColumns:
+        """Returns some of the records."""
+        # Loops of C. With a single row, itemgetter returns no tuple.
+        chosen: Any = itemgetter(*rows) if len(rows) > 1 else lambda column: (column[rows[0]],)
+        return RecordColumns(
+            [*chosen(self.keys)] if self.keys else [],
+            [*chosen(self.values)],
+            array("q", chosen(self.timestamps_ns)),
+            {at: self.headers[row] for at, row in enumerate(rows) if row in self.headers} if self.headers else {},
+            [*chosen(self.sizes)],
+        )
+
+    def bytes_between(self, first: int, end: int) -> int:
+        """Returns the bytes of the records from row ``first`` up to ``end``."""
+        return self._ends[end] - self._ends[first]
+
+    def end_within(self, first: int, room: int) -> int:
+        """Returns the row after the last record that fits into ``room`` bytes together with all from ``first`` on."""
+        return bisect_right(self._ends, self._ends[first] + room) - 1
 
 
 class ProducerBatch:
@@ -71,7 +124,7 @@ class ProducerBatch:
         self.maybe_applied = False
         #: The same for a deleted topic of that name: consumers may have read the batch there.
         self.maybe_applied_before = False
-        #: Set for a batch that is to be explained, otherwise None.
+        #: Set for a batch that must be explained, otherwise None.
         self.notes: BatchNotes | None = None
 
     @property
@@ -112,6 +165,27 @@ class ProducerBatch:
         if headers or self.headers:
             self.headers[index] = headers
         values.append(value)
+        return index
+
+    def add_many(self, records: RecordColumns, first: int, end: int) -> int:
+        """Adds records, for which the caller has reserved bytes, and returns the index of the first in the batch.
+
+        Arguments:
+            first, end: the rows to add: from ``first`` up to, but not including, ``end``.
+        """
+        values = self.values
+        index = len(values)
+        self.timestamps_ns[index:] = records.timestamps_ns[first:end]
+        keys = self.keys
+        if records.keys or keys:
+            if len(keys) < index:
+                keys.extend([None] * (index - len(keys)))
+            keys[index:] = records.keys[first:end] if records.keys else [None] * (end - first)
+        if records.headers or self.headers:
+            # Also of records without any: an interrupted call may have left some at their place.
+            for row in range(first, end):
+                self.headers[index + row - first] = records.headers.get(row)
+        values.extend(records.values[first:end])
         return index
 
     def takes_rows(self, size: int, full_at: int) -> bool:

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from array import array
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, NamedTuple, Self
 
+from quorumlog.pure import mypyc_attr
 from quorumlog.sdk.errors import QuorumlogError, RequestTimedOutError
 from quorumlog.sdk.runtime.completion import Completion
 from quorumlog.sdk.types import RecordMetadata
+
+
+def to_raise(error: QuorumlogError) -> QuorumlogError:
+    """Returns a copy of an outcome's error.
+
+    A raised error refers to the frames that it has passed. Those of the outcome itself would gather there, and the
+    handles in them would keep it alive.
+    """
+    copied = copy.copy(error)
+    copied.__cause__ = error.__cause__
+    return copied
 
 
 class Delivery(Completion):
@@ -39,6 +52,9 @@ class Delivery(Completion):
         return self.timestamps_ns[index] // 1_000_000 if self.timestamps_ns is not None else -1
 
 
+# Programs keep handles by the million. The garbage collector does not look at those of a compiled class without cycles:
+# the callbacks of a delivery end with it, and :func:`to_raise` keeps the frames of callers out of it.
+@mypyc_attr(acyclic=True)
 class RecordFuture:
     """A handle for the outcome of one sent record.
 
@@ -75,7 +91,8 @@ class RecordFuture:
             RequestTimedOutError: ``timeout`` (seconds) has passed; the producer continues to retry.
         """
         self._wait(timeout)
-        return self._delivery.error
+        error = self._delivery.error
+        return None if error is None else to_raise(error)
 
     def add_done_callback(self, callback: Callable[[RecordFuture], object]) -> None:
         """Calls ``callback(self)`` once the outcome is known, on the clients' background thread: do not block there."""
@@ -125,7 +142,7 @@ class RecordFuture:
     def _metadata(self) -> RecordMetadata:
         delivery = self._delivery
         if delivery.error is not None:
-            raise delivery.error
+            raise to_raise(delivery.error)
         offset = delivery.base_offset + self._index if delivery.base_offset >= 0 else -1
         return RecordMetadata(delivery.topic, delivery.partition, offset, delivery.timestamp_ms(self._index))
 
@@ -139,8 +156,8 @@ class BatchMetadata(NamedTuple):
     record_count: int
 
 
-class ArrowRows(NamedTuple):
-    """Rows of one ``send_arrow`` in a batch: ``record_count`` rows, starting at the batch's row ``first``."""
+class BatchRows(NamedTuple):
+    """Records of one call in a batch: ``record_count`` of them, from the batch's row ``first`` on."""
 
     delivery: Delivery
     first: int
@@ -152,7 +169,7 @@ class ArrowFuture:
 
     __slots__ = ("_parts",)
 
-    def __init__(self, parts: Sequence[ArrowRows]) -> None:
+    def __init__(self, parts: Sequence[BatchRows]) -> None:
         self._parts = tuple(parts)
 
     def done(self) -> bool:
@@ -169,12 +186,7 @@ class ArrowFuture:
             QuorumlogError: the error of the first failed batch; others may have succeeded.
             RequestTimedOutError: ``timeout`` has passed; the producer continues to retry.
         """
-        deadline_s = None if timeout is None else time.monotonic() + timeout
-        for part in self._parts:
-            if not part.delivery.wait(None if deadline_s is None else deadline_s - time.monotonic()):
-                raise RequestTimedOutError(
-                    f"not all batches were acknowledged within {timeout} s; the producer continues to retry"
-                )
+        _wait_for_all((part.delivery for part in self._parts), "batches", timeout)
         return self._metadata()
 
     def __await__(self) -> Generator[object, None, list[BatchMetadata]]:
@@ -185,8 +197,89 @@ class ArrowFuture:
     def _metadata(self) -> list[BatchMetadata]:
         for delivery, _, _ in self._parts:
             if delivery.error is not None:
-                raise delivery.error
+                raise to_raise(delivery.error)
         return [
             BatchMetadata(each.topic, each.partition, each.base_offset + first if each.base_offset >= 0 else -1, count)
             for each, first, count in self._parts
         ]
+
+
+def _wait_for_all(deliveries: Iterable[Delivery], what: str, timeout: float | None) -> None:
+    """Blocks until every outcome is known.
+
+    Arguments:
+        timeout: in seconds, for all together; None waits as long as the producer retries.
+
+    Raises:
+        RequestTimedOutError: ``timeout`` has passed.
+    """
+    deadline_s = None if timeout is None else time.monotonic() + timeout
+    for delivery in deliveries:
+        if not delivery.wait(None if deadline_s is None else deadline_s - time.monotonic()):
+            raise RequestTimedOutError(
+                f"not all {what} were acknowledged within {timeout} s; the producer continues to retry"
+            )
+
+
+class SentRecords(NamedTuple):
+    """Records of one ``send_many`` that share an outcome.
+
+    Arguments:
+        first: the row in the batch of the first one.
+        positions: of each in the call.
+    """
+
+    delivery: Delivery
+    first: int
+    positions: Sequence[int]
+
+
+class RecordsFuture:
+    """A handle for the outcome of the records of one ``send_many``, which are in one batch or several.
+
+    ``len()`` is the number of records. Each record has an outcome of its own: see :meth:`futures`.
+    """
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, parts: Sequence[SentRecords]) -> None:
+        self._parts = tuple(parts)
+
+    def __len__(self) -> int:
+        return sum(len(part.positions) for part in self._parts)
+
+    def done(self) -> bool:
+        """True once every record's outcome is known."""
+        return all(part.delivery.done for part in self._parts)
+
+    def result(self, timeout: float | None = None) -> list[RecordMetadata]:
+        """Blocks until every record is acknowledged, and returns their positions in the log, in the call's order.
+
+        Arguments:
+            timeout: in seconds, for all records together; None waits as long as the producer retries.
+
+        Raises:
+            QuorumlogError: the error of the first failed record; others may have succeeded.
+            RequestTimedOutError: ``timeout`` has passed; the producer continues to retry.
+        """
+        _wait_for_all((part.delivery for part in self._parts), "records", timeout)
+        return self._metadata()
+
+    def futures(self) -> list[RecordFuture]:
+        """Returns a handle for each record, in the call's order: for callbacks, and to find the failed ones."""
+        found: dict[int, RecordFuture] = {}
+        for delivery, first, positions in self._parts:
+            for row, position in enumerate(positions, first):
+                found[position] = RecordFuture(delivery, row)
+        return [found[position] for position in range(len(found))]
+
+    def __await__(self) -> Generator[object, None, list[RecordMetadata]]:
+        for part in self._parts:
+            yield from part.delivery.wait_async().__await__()
+        return self._metadata()
+
+    def _metadata(self) -> list[RecordMetadata]:
+        failed = [(part.positions[0], part.delivery.error) for part in self._parts if part.delivery.error is not None]
+        if failed:
+            raise to_raise(min(failed, key=lambda each: each[0])[1])
+        return [future._metadata() for future in self.futures()]

@@ -172,11 +172,11 @@ class RecordExplanation:
             return "acks=1: the leader's own disk"
         if self.leader is None:
             return "acks=all: a majority of the replicas, and min.insync.replicas"
-        told = self.leader
-        copies = f"{told.copies_needed} disk" + ("s" if told.copies_needed != 1 else "")
+        leader = self.leader
+        copies = f"{leader.copies_needed} disk" + ("s" if leader.copies_needed != 1 else "")
         return (
-            f"acks=all: {told.majority} of the {told.voters} that vote have it, and {copies} with records"
-            f" (min.insync.replicas={told.min_insync_replicas})"
+            f"acks=all: {leader.majority} of the {leader.voters} that vote have it, and {copies} with records"
+            f" (min.insync.replicas={leader.min_insync_replicas})"
         )
 
     @property
@@ -209,7 +209,7 @@ class RecordExplanation:
 
 
 class BatchNotes:
-    """Times of a batch that is to be explained, in seconds of the producer's clock."""
+    """Times of a batch that must be explained, in seconds of the producer's clock."""
 
     __slots__ = ("answered_s", "attempts", "batched_s", "sent_s", "taken_s", "told")
 
@@ -234,8 +234,8 @@ class BatchNotes:
         Arguments:
             wire_acks: 1 or -1.
         """
-        told = self.told
-        untraced = NO_TRACE if told is None else told.untraced
+        trace = self.told
+        untraced = NO_TRACE if trace is None else trace.untraced
         return RecordExplanation(
             metadata=metadata,
             acks=1 if wire_acks == 1 else "all",
@@ -243,7 +243,7 @@ class BatchNotes:
             batched_us=self._since_taken_us(self.batched_s),
             sent_us=self._since_taken_us(self.sent_s),
             answered_us=self._since_taken_us(self.answered_s),
-            leader=None if told is None or untraced else LeaderTimes.of(told),
+            leader=None if trace is None or untraced else LeaderTimes.of(trace),
             untraced=untraced,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from quorumlog.sdk.arguments import check_wait, checked_topic
 from quorumlog.sdk.configuration import build_config
-from quorumlog.sdk.errors import RequestTimedOutError
+from quorumlog.sdk.errors import QuorumlogError, RequestTimedOutError
 from quorumlog.sdk.help_text import named, shows_options
 from quorumlog.sdk.metrics.figures import ClientFigures
 from quorumlog.sdk.producer.async_producer import DROPPED_TIMEOUT_S, ProducerCore, close_core, flush_core
 from quorumlog.sdk.producer.config import ProducerConfig, ProducerOptions
-from quorumlog.sdk.producer.delivery import ArrowFuture, ArrowRows, RecordFuture
+from quorumlog.sdk.producer.delivery import ArrowFuture, BatchRows, RecordFuture, RecordsFuture
 from quorumlog.sdk.producer.explanation import BatchNotes, RecordExplanation
 from quorumlog.sdk.runtime.event_loop import BackgroundLoop, LoopCall
 from quorumlog.sdk.runtime.interruptible_event import InterruptibleEvent
@@ -92,7 +92,7 @@ class Producer:
         self._core = ProducerCore(build_config(ProducerConfig, options))
         self._background = BackgroundLoop("Producer", self._core.accumulator.is_entered)
         self._core.bind(self._background.loop, self._background.thread_id)
-        self._try_send = self._core.try_send
+        self._try_send = self._core.intake.try_send
         self._fork = self._core.fork
         #: Pending look-ups of topics whose callers have timed out.
         self._overdue: dict[str, LoopCall[None]] = {}
@@ -238,11 +238,58 @@ class Producer:
         self._ensure_topic(topic)
         core = self._core
         buffers = core.accumulator.topics[topic]
-        parts: list[ArrowRows] = []
+        parts: list[BatchRows] = []
         for target, piece in core.cut_arrow(buffers, data, partition):
             part = self._until_taken(topic, partial(core.accumulator.append_rows, buffers, target, piece))
             parts.append(part)
         return ArrowFuture(parts)
+
+    def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        keys: Iterable[Any] | None = None,
+        headers: Iterable[GivenHeaders | None] | None = None,
+        partition: int | None = None,
+        timestamps_ms: Iterable[int] | None = None,
+    ) -> RecordsFuture:
+        """Sends the records of a list, as if each were passed to :meth:`send` in turn, in a fraction of the time.
+
+        All records are checked before the first is sent. Like :meth:`send`, it blocks only while the topic's metadata
+        is being loaded or the buffer is full, here ``max_block_ms`` at most for each wait.
+
+        Each record has an outcome of its own. If an error of the producer stops the call after some records, such as a
+        full buffer, the call returns, and the other records have failed with that error, which is ``definite``. In each
+        partition, those that failed so follow those that were sent. A signal handler that raises stops the call in the
+        same way, but then no handle is returned.
+
+        Arguments:
+            values: one for each record: bytes or None, or arguments of the serializer.
+            keys, headers, timestamps_ms: as many as values, each as for :meth:`send`; None: no record has one. Without
+                timestamps, all records have the current time.
+            partition: number of the partition for all records; None leaves the choice to the partitioner.
+
+        Returns:
+            a handle whose ``result()`` lists the :class:`RecordMetadata` of all records. Its ``futures()`` are handles
+            of the single records.
+
+        Raises:
+            the errors of :meth:`send`; nothing was sent.
+
+        Example::
+
+            for future in producer.send_many("orders", [b"3 apples", b"2 pears"]).futures():
+                print(future.result(timeout=10).offset)
+        """
+        self._core.check_usable()
+        self._ensure_topic(topic)
+        sending = self._core.intake.begin_many(topic, values, keys, headers, partition, timestamps_ms)
+        try:
+            while not sending.is_complete:
+                self._until_taken(topic, sending.add_some)
+        except QuorumlogError as error:
+            return sending.broken_off(error)
+        return sending.future()
 
     def partitions_for(self, topic: str) -> set[int]:
         """Returns the partition numbers of a topic.

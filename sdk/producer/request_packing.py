@@ -1,6 +1,6 @@
 """Groups batches into produce requests: as many as every limit allows, and each alone if a node accepts less.
 
-The limit of a node is a setting of its operator, which clients do not know. A node that refuses several batches
+The limit of a node is a setting of its operator, which clients do not receive. A node that refuses several batches
 together has refused their sum, and reports so at once. Each batch is then sent alone, and only a batch that is refused
 alone is too large.
 """
@@ -52,7 +52,7 @@ class ProduceAttempt:
 
     @property
     def notes(self) -> BatchNotes | None:
-        """The notes of its batch if that is to be explained; such a batch is alone in its request."""
+        """The notes of its batch if that must be explained; such a batch is alone in its request."""
         return self.batches[0].notes
 
     def outcome(

@@ -447,8 +447,8 @@ class Sender:
     def _want_fresh_identity(self) -> None:
         if self._config.producer_name is not None and self._identity is not None:
             # A second claim of the name would fence the producer that has claimed it since, and records that follow
-            # could not be told from those that were lost. Not at once: the accumulator, which may be calling, holds its
-            # lock.
+            # could not be distinguished from those that were lost. Not at once: the accumulator, which may be calling,
+            # holds its lock.
             asyncio.get_running_loop().call_soon(self._lose_name)
         elif self._identity_task is None:
             self._identity_task = self._cluster.in_background(self._fetch_identity())

@@ -27,8 +27,6 @@ _SIGN = pa.scalar(0x7FFFFFFF, pa.uint32())
 def split_by_partition(table: pa.Table, partition_count: int) -> list[tuple[int | None, pa.Table]]:
     """Splits a table of the log schema by Kafka's partition of each key; rows keep their order within a partition.
 
-    Each distinct key is hashed once.
-
     Returns:
         (partition, rows) pairs; rows without a key come under None, for any partition.
     """
@@ -37,16 +35,27 @@ def split_by_partition(table: pa.Table, partition_count: int) -> list[tuple[int 
         keys = pa.concat_arrays(keys.chunks) if keys.num_chunks else pa.nulls(0, pa.binary())
     if keys.null_count == table.num_rows:
         return [(None, table)]
-    encoded = keys.dictionary_encode()
-    of_distinct = partitions_of(encoded.dictionary, partition_count)
-    of_row = of_distinct.take(encoded.indices)
-    there: Any = pc.unique(of_distinct).to_pylist()
+    of_row = partitions_of_rows(keys, partition_count)
+    there: Any = pc.unique(of_row.drop_null()).to_pylist()
     pieces: list[tuple[int | None, pa.Table]] = [
         (partition, table.filter(pc.equal(of_row, pa.scalar(partition, pa.int32())))) for partition in sorted(there)
     ]
     if keys.null_count:
         pieces.append((None, table.filter(pc.is_null(of_row))))
     return pieces
+
+
+def partitions_of_rows(keys: Any, partition_count: int) -> Any:
+    """Returns the partition of each key. Each distinct key is hashed once.
+
+    Arguments:
+        keys: a binary array.
+
+    Returns:
+        An int32 array of the same length, with a null for each null.
+    """
+    encoded = keys.dictionary_encode()
+    return partitions_of(encoded.dictionary, partition_count).take(encoded.indices)
 
 
 def partitions_of(keys: Any, partition_count: int) -> Any:

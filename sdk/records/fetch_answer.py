@@ -51,7 +51,7 @@ def read_fetch_answer(data: bytes) -> FetchAnswer:
     Raises:
         DecodeError: they are not a FetchResponse.
     """
-    told: list[bytes] = []
+    fields: list[bytes] = []
     results = []
     at = 0
     while at < len(data):
@@ -63,13 +63,13 @@ def read_fetch_answer(data: bytes) -> FetchAnswer:
             assert at + length == end
             results.append(_read_result(data, at, end))
         else:
-            told.append(data[begin:end])
+            fields.append(data[begin:end])
         at = end
-    return FetchAnswer(data_plane_pb2.FetchResponse.FromString(b"".join(told)), results)
+    return FetchAnswer(data_plane_pb2.FetchResponse.FromString(b"".join(fields)), results)
 
 
 def _read_result(data: bytes, at: int, last: int) -> FetchedResult:
-    told: list[bytes] = []
+    fields: list[bytes] = []
     entries: list[bytes] = []
     while at < last:
         begin = at
@@ -80,9 +80,9 @@ def _read_result(data: bytes, at: int, last: int) -> FetchedResult:
         if tag == _ENTRIES:
             entries.append(data[read_varint(data, at)[1] : end])
         else:
-            told.append(data[begin:end])
+            fields.append(data[begin:end])
         at = end
-    return FetchedResult(data_plane_pb2.FetchResult.FromString(b"".join(told)), entries)
+    return FetchedResult(data_plane_pb2.FetchResult.FromString(b"".join(fields)), entries)
 
 
 _RESULTS = read_varint(field_tag(data_plane_pb2.FetchResponse, "results"), 0)[0]

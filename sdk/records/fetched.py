@@ -156,7 +156,7 @@ def rows_from(
     *,
     skip_unreadable: bool = False,
 ) -> Iterator[FetchedRows]:
-    """Verifies and decodes fetched entries from ``offset`` on, one by one or several together. The first may begin
+    """Verifies and decodes fetched entries from ``offset`` on, one by one or several together. The first may start
     before it and is trimmed.
 
     Arguments:

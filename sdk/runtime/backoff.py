@@ -34,7 +34,7 @@ class Backoff:
 
         Arguments:
             failures: failed attempts in a row, from 1.
-            failure: the error of the last one. A throttled request waits as long as the node says in addition.
+            failure: the error of the last one. A throttled request waits as long as the node requires in addition.
         """
         growth = 1.5 ** min(max(failures, 1) - 1, _MAX_EXPONENT)
         delay_s = min(self.initial_s * growth, self.longest_s) + self.runtime.rng.uniform(0, self.initial_s)

@@ -73,7 +73,7 @@ class BearerIdentity:
                 # A pipe would block the client indefinitely until another process writes to it.
                 with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
                     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                        raise ValueError("it is no file")
+                        raise ValueError("it is not a file")
                     return file.read(2 * MAX_BEARER_TOKEN_LENGTH).decode("ascii", "replace").strip()
             except (OSError, ValueError) as error:
                 reason = getattr(error, "strerror", None) or error

@@ -2,7 +2,7 @@
 
 ``with lock:`` has moments at which the lock is held and no handler releases it: a trace function can raise there, and
 on some versions of Python a signal handler too. A lock that stays held blocks the thread on which all clients of the
-process run. So these locks know their owner: a section is wrapped in ``try``, and its ``except BaseException`` calls
+process run. So these locks record their owner: a section is wrapped in ``try``, and its ``except BaseException`` calls
 :func:`let_go`. Leaving a ``try`` costs nothing, and the owner is checked only after an exception.
 
 The owner also shows that a thread enters a section that it is already in: from a signal handler, ``__del__`` or a

@@ -30,8 +30,10 @@ CHANNEL_OPTIONS = (
     # A node restarts within a second; gRPC's own pause between attempts grows to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 500),
-    ("grpc.min_reconnect_backoff_ms", 1000),
-    # The client retries itself: it knows which requests may be sent twice.
+    # The time limit of one attempt to connect. On a busy machine one takes seconds, and attempts that are given up too
+    # early never end: each costs processor time, which the next one lacks.
+    ("grpc.min_reconnect_backoff_ms", 5_000),
+    # The client retries itself: it can tell which requests may be sent twice.
     ("grpc.enable_retries", 0),
     # Two clients in a process must not share one connection's flow control.
     ("grpc.use_local_subchannel_pool", 1),

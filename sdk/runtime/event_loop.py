@@ -176,7 +176,7 @@ class BackgroundLoop:
                 " thread waits for a lock that the caller holds, such as that of a logging handler"
             )
         task = call.task
-        assert task is not None, "what has ended had begun"
+        assert task is not None, "a task that ended had started"
         if task.cancelled():
             raise self._closed_meanwhile()
         return task.result()

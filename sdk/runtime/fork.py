@@ -18,8 +18,8 @@ class _Process:
     """This module's state of the process."""
 
     def __init__(self) -> None:
-        #: Number of forks between the first process and this one.
-        self.generation = 0
+        #: Those of all clients.
+        self.guards: weakref.WeakSet[ForkGuard] = weakref.WeakSet()
         self.connections: weakref.WeakSet[object] = weakref.WeakSet()
         self.connected = False
         self.parent_connected = False
@@ -27,7 +27,8 @@ class _Process:
 
     def forked(self) -> None:
         """Handles a fork, in the child. Keeps gRPC's objects from being freed here, where its threads are missing."""
-        self.generation += 1
+        for guard in self.guards:
+            guard.same_process = False
         if self.connected:
             self.parent_connected = True
             self._inherited.extend(self.connections)
@@ -60,20 +61,17 @@ def connecting(connection: object) -> None:
 class ForkGuard:
     """The process that a client was created in."""
 
-    __slots__ = ("_born", "_client")
+    __slots__ = ("__weakref__", "_client", "same_process")
 
     def __init__(self, client: str) -> None:
         self._client = client
-        self._born = _process.generation
-
-    @property
-    def same_process(self) -> bool:
-        """False in a child that was forked since."""
-        return self._born == _process.generation
+        #: False in a child that was forked since. A field, because a producer looks at it for each record.
+        self.same_process = True
+        _process.guards.add(self)
 
     def check(self) -> None:
         """Raises ForkedClientError in a child."""
-        if self._born != _process.generation:
+        if not self.same_process:
             raise ForkedClientError(
                 f"this {self._client} was made before the process forked (now pid {os.getpid()}): its connections are"
                 " the parent's; start workers by multiprocessing's 'spawn' or 'forkserver' and make a client in each"

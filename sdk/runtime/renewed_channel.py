@@ -1,7 +1,7 @@
 """A channel that makes each call over a connection with the client's current files.
 
 gRPC reconnects automatically, always with the files of the channel's creation. And a connection keeps the certificate
-with which it began, while the node serves calls on it only until that certificate expires.
+with which it started, while the node serves calls on it only until that certificate expires.
 """
 
 from __future__ import annotations

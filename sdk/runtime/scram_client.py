@@ -1,4 +1,4 @@
-"""Authentication by password as a client, without I/O: SCRAM-SHA-256 (RFC 5802, RFC 7677)."""
+"""Authentication by password as a client, without I/O: SCRAM (RFC 5802, RFC 7677)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import hmac
 import random
 
 from quorumlog.sdk.errors import SaslAuthenticationFailedError
+from quorumlog.v1.credentials_pb2 import ScramMechanism as ScramNumber
 from quorumlog.wire.scram import (
     ClientFinal,
     ClientFirst,
     SaltedKeys,
+    ScramMechanism,
     ScramMessageError,
     ServerFirst,
     auth_message,
@@ -22,6 +24,11 @@ from quorumlog.wire.scram import (
 _NONCE_BYTES = 18
 
 
+def number_of(mechanism: ScramMechanism) -> ScramNumber.ValueType:
+    """Returns the number of a mechanism in messages to nodes."""
+    return ScramNumber.Value(f"SCRAM_MECHANISM_{mechanism.name}")
+
+
 class ScramIdentity:
     """A user and a password. Keys are derived once for each salt, and all nodes have the same salt.
 
@@ -29,8 +36,9 @@ class ScramIdentity:
         password: normalised, in UTF-8.
     """
 
-    def __init__(self, user: str, password: bytes) -> None:
+    def __init__(self, user: str, password: bytes, mechanism: ScramMechanism = ScramMechanism.SHA_256) -> None:
         self.user = user
+        self.mechanism = mechanism
         self._password = password
         self._keys: tuple[tuple[bytes, int], SaltedKeys] | None = None
 
@@ -47,7 +55,7 @@ class ScramIdentity:
         known = self._keys
         if known is not None and known[0] == (salt, iterations):
             return known[1]
-        made = salted_keys(self._password, salt, iterations)
+        made = salted_keys(self.mechanism, self._password, salt, iterations)
         self._keys = (salt, iterations), made
         return made
 
@@ -57,10 +65,12 @@ class ScramExchange:
 
     Attributes:
         first: the client's first message.
+        mechanism: to be named in both calls.
     """
 
     def __init__(self, identity: ScramIdentity, first: ClientFirst) -> None:
         self.first = first
+        self.mechanism = identity.mechanism
         self._identity = identity
         self._signature = b""
 
@@ -73,11 +83,11 @@ class ScramExchange:
         try:
             said = ServerFirst.of(server_first, self.first.nonce)
         except ScramMessageError as problem:
-            raise SaslAuthenticationFailedError(f"the node violates SCRAM-SHA-256: {problem}") from None
+            raise SaslAuthenticationFailedError(f"the node violates {self.mechanism.sasl_name}: {problem}") from None
         keys = self._identity.keys(said.salt, said.iterations)
         final = ClientFinal(said.nonce, b"")
         signed = auth_message(self.first, said, final)
-        self._signature = server_signature(keys.server_key, signed)
+        self._signature = server_signature(self.mechanism, keys.server_key, signed)
         return final._replace(proof=client_proof(keys, signed)).text
 
     def check(self, signature: bytes) -> None:
@@ -87,4 +97,4 @@ class ScramExchange:
             SaslAuthenticationFailedError: it does not: it may belong to an attacker.
         """
         if not self._signature or not hmac.compare_digest(signature, self._signature):
-            raise SaslAuthenticationFailedError("the node cannot prove that it knows the user: is it of this cluster?")
+            raise SaslAuthenticationFailedError("the node cannot prove that it has the user: is it of this cluster?")

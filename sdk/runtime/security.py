@@ -18,7 +18,7 @@ from quorumlog.sdk.runtime.passwords import prepared_password
 from quorumlog.sdk.runtime.renewed_channel import RenewedChannel
 from quorumlog.sdk.runtime.scram_client import ScramIdentity
 from quorumlog.sdk.runtime.tls_files import TlsFiles
-from quorumlog.wire.scram import MECHANISM
+from quorumlog.wire.scram import MECHANISMS, ScramMechanism
 
 #: A channel without calls for this time disconnects until the next one. Otherwise it would try to reconnect
 #: indefinitely, twice a second and with outdated certificates, to a node that no longer accepts them.
@@ -31,7 +31,11 @@ SECURITY_OPTIONS = (
 )  # fmt: skip
 _SSL_OPTIONS, _SASL_OPTIONS = SECURITY_OPTIONS[1:4], SECURITY_OPTIONS[4:]
 #: The options of each mechanism among the latter.
-_OF_MECHANISM = {MECHANISM: SECURITY_OPTIONS[5:7], bearer_identity.MECHANISM: SECURITY_OPTIONS[7:]}
+_OF_MECHANISM = {
+    **dict.fromkeys(MECHANISMS, SECURITY_OPTIONS[5:7]),
+    bearer_identity.MECHANISM: SECURITY_OPTIONS[7:],
+}
+_BY_DEFAULT = ScramMechanism.SHA_256.sasl_name
 #: Text options as properties in files and of Spark, with the names of librdkafka.
 PROPERTIES = {
     name: {"sasl_plain_username": "sasl.username", "sasl_plain_password": "sasl.password"}.get(
@@ -54,7 +58,8 @@ class SecurityOptions(TypedDict, total=False):
         includes.
     ssl_certificate_location=None, ssl_key_location=None: PEM files with the certificate and the key of the client, for
         listeners that require one.
-    sasl_mechanism=None: ``"SCRAM-SHA-256"``, the default, or ``"OAUTHBEARER"`` for authentication by token.
+    sasl_mechanism=None: ``"SCRAM-SHA-256"``, the default, ``"SCRAM-SHA-512"`` for users with a password for it only, or
+        ``"OAUTHBEARER"`` for authentication by token.
     sasl_plain_username=None, sasl_plain_password=None: the user and the password for SCRAM. The password never leaves
         the process.
     sasl_oauthbearer_token_file=None: a file with a bearer token. It is read at each authentication, so that it can be
@@ -107,32 +112,30 @@ class ClientSecurity:
             wrong = f"security_protocol is {self.security_protocol!r}"
             give = f"{PLAINTEXT} or {SSL}, or {SASL_SSL} for sign-in by password or token"
             raise IllegalArgumentError(f"{wrong}: give {give}")
-        given = [name for name in _SSL_OPTIONS if getattr(self, name) is not None]
-        if given and self.security_protocol == PLAINTEXT:
-            raise IllegalArgumentError(f"{given[0]} is given, but security_protocol is not {SSL}")
+        configured = [name for name in _SSL_OPTIONS if getattr(self, name) is not None]
+        if configured and self.security_protocol == PLAINTEXT:
+            raise IllegalArgumentError(f"{configured[0]} is given, but security_protocol is not {SSL}")
         self._check_sasl()
         if (self.ssl_certificate_location is None) != (self.ssl_key_location is None):
             raise IllegalArgumentError("ssl_certificate_location and ssl_key_location come together: give both")
 
     def _check_sasl(self) -> None:
         """Validates the SASL options; messages never quote the password."""
-        given = [name for name in _SASL_OPTIONS if getattr(self, name) is not None]
+        configured = [name for name in _SASL_OPTIONS if getattr(self, name) is not None]
         if self.security_protocol != SASL_SSL:
-            if given:
-                raise IllegalArgumentError(f"{given[0]} is given, but security_protocol is not {SASL_SSL}")
+            if configured:
+                raise IllegalArgumentError(f"{configured[0]} is given, but security_protocol is not {SASL_SSL}")
             return
-        mechanism = MECHANISM if self.sasl_mechanism is None else self.sasl_mechanism
+        mechanism = _BY_DEFAULT if self.sasl_mechanism is None else self.sasl_mechanism
         if mechanism not in _OF_MECHANISM:
-            raise IllegalArgumentError(
-                f"sasl_mechanism is {self.sasl_mechanism!r}: give {MECHANISM} or {bearer_identity.MECHANISM}"
-            )
+            raise IllegalArgumentError(f"sasl_mechanism is {self.sasl_mechanism!r}: give {' or '.join(_OF_MECHANISM)}")
         if self.ssl_certificate_location is not None:
             raise IllegalArgumentError(
                 f"ssl_certificate_location is given, but {SASL_SSL} authenticates by password or token: set it to {SSL}"
             )
         for other, names in _OF_MECHANISM.items():
-            stray = [name for name in names if name in given]
-            if other != mechanism and stray:
+            stray = [name for name in names if name in configured and name not in _OF_MECHANISM[mechanism]]
+            if stray:
                 raise IllegalArgumentError(f"{stray[0]} is given, but sasl_mechanism is not {other}")
         if mechanism == bearer_identity.MECHANISM:
             self._check_token_source()
@@ -149,9 +152,9 @@ class ClientSecurity:
             needs = f"{bearer_identity.MECHANISM} needs one of them"
             raise IllegalArgumentError(f"sasl_oauthbearer_token_file or sasl_oauth_token_provider: {needs}")
         if file is not None and (not isinstance(file, str) or not file):
-            raise IllegalArgumentError("sasl_oauthbearer_token_file is no path: give that of a file with a token")
+            raise IllegalArgumentError("sasl_oauthbearer_token_file is not a path: give that of a file with a token")
         if provider is not None and not callable(provider) and not callable(getattr(provider, "token", None)):
-            raise IllegalArgumentError("sasl_oauth_token_provider is no callable, and has no method token")
+            raise IllegalArgumentError("sasl_oauth_token_provider is not callable, and has no method token")
 
     def identity(self) -> Identity | None:
         """Returns the identity for authentication; None without it."""
@@ -161,13 +164,14 @@ class ClientSecurity:
             return BearerIdentity.of_provider(self.sasl_oauth_token_provider, "sasl_oauth_token_provider")
         if self.sasl_plain_username is None or self.sasl_plain_password is None:
             return None
-        return ScramIdentity(self.sasl_plain_username, prepared_password(self.sasl_plain_password))
+        mechanism = MECHANISMS[self.sasl_mechanism or _BY_DEFAULT]
+        return ScramIdentity(self.sasl_plain_username, prepared_password(self.sasl_plain_password), mechanism)
 
     @classmethod
     def of_properties(cls, properties: Mapping[str, str]) -> ClientSecurity:
         """Returns the security options among properties such as ``security.protocol``."""
-        given = {name: properties.get(wanted) for name, wanted in PROPERTIES.items()}
-        return cls(**cast("SecurityOptions", {name: value for name, value in given.items() if value is not None}))
+        configured = {name: properties.get(wanted) for name, wanted in PROPERTIES.items()}
+        return cls(**cast("SecurityOptions", {name: value for name, value in configured.items() if value is not None}))
 
     def files(self) -> TlsFiles | None:
         """Returns the files for connections of one client; None without TLS."""

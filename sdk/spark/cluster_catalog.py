@@ -98,17 +98,17 @@ class ClusterCatalog:
                 continue
             by_leader.setdefault(address, {})[tp] = RequestedPartition(topic_id, view.leader_epoch)
         calls = [
-            (address, asked, call)
+            (address, part, call)
             for address, places in by_leader.items()
-            for asked, call in self._list_offsets(address, places, searches)
+            for part, call in self._list_offsets(address, places, searches)
         ]
-        for address, asked, call in calls:
+        for address, part, call in calls:
             try:
                 results = call.result().results
             except grpc.RpcError as error:
                 failure = error_from_rpc(error, address)
                 continue
-            for (search, tp), result in zip(asked, results, strict=True):
+            for (search, tp), result in zip(part, results, strict=True):
                 if result.HasField("error"):
                     failure = lagging_is_retriable(error_from_proto(result.error))
                 else:
@@ -120,9 +120,9 @@ class ClusterCatalog:
     ) -> Iterator[tuple[list[tuple[OffsetSearch, TopicPartition]], grpc.CallFuture[pb.ListOffsetsResponse]]]:
         """Yields as few requests as possible for all searches; with each its questions, in order, and the call."""
         questions = [(search, tp) for search in searches for tp in places if tp in search.missing]
-        for asked in in_parts(questions):
+        for part in in_parts(questions):
             request = pb.ListOffsetsRequest()
             for search in searches:
-                led = [(tp, places[tp]) for asking, tp in asked if asking is search]
+                led = [(tp, places[tp]) for asking, tp in part if asking is search]
                 request.MergeFrom(search.questions(led, int(_TIMEOUT_S * 1000)))
-            yield asked, self._nodes.stub(address).ListOffsets.future(request, timeout=_TIMEOUT_S)
+            yield part, self._nodes.stub(address).ListOffsets.future(request, timeout=_TIMEOUT_S)

@@ -1,6 +1,6 @@
 """Rows of a task that equal rows written by other tasks of an earlier run; the end of the run decides whose they are.
 
-A task does not know how many tasks its run has: only the driver does, when all are done. If there are fewer than in the
+A task cannot tell how many tasks its run has: only the driver does, when all are done. If there are fewer than in the
 run before, rows written by the missing tasks are among the rows of the remaining ones, and must not be written again.
 If there are as many, such rows are merely equal, and must be written. So a task sets them aside, and the driver writes
 those that are not the missing tasks'.

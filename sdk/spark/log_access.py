@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
 
@@ -39,15 +40,24 @@ _FETCH_WAIT_MS = 500
 #: pings. A third of the time limit without progress.
 _STREAM_S = 10.0
 
+_log = logging.getLogger("quorumlog.sdk.spark")
+
 
 def stored_rows(
-    bootstrap_servers: str, wanted: OffsetRange, fail_on_data_loss: bool, *, skip_unreadable: bool = False
+    bootstrap_servers: str,
+    wanted: OffsetRange,
+    fail_on_data_loss: bool,
+    *,
+    skip_unreadable: bool = False,
+    from_replicas: bool = False,
 ) -> Iterator[StoredRows]:
     """Yields a partition's stored batches from the one that contains ``wanted.start`` until ``wanted.end`` is reached.
 
     It follows the leader, and resumes at its offset after a failure. Checksums are verified. Without
     ``fail_on_data_loss`` it skips to the log start if that has moved past the offset, and ends if the topic is deleted.
-    With ``skip_unreadable`` a batch whose records cannot be decoded is returned without rows, marked as skipped.
+    With ``skip_unreadable`` a batch whose records cannot be decoded is returned without rows, marked as skipped. With
+    ``from_replicas`` the pieces of a range are read from the partition's replicas in turn (KIP-392); a piece whose
+    replica does not serve it continues at the leader.
 
     Raises:
         DataLossError: the offset has been removed, or the topic is deleted.
@@ -61,7 +71,7 @@ def stored_rows(
     refresh = False
     while position < wanted.end:
         try:
-            for rows in _from_leader(nodes, wanted, position, refresh, patience):
+            for rows in _from_node(nodes, wanted, position, refresh, patience, from_replicas):
                 if rows.skipped is not None and not skip_unreadable:
                     raise rows.skipped
                 position = rows.end
@@ -69,20 +79,23 @@ def stored_rows(
                 yield rows.clip(log_start, rows.end) if rows.offset < log_start and rows.skipped is None else rows
                 # Not before: the time that Spark takes for rows is not time without progress.
                 patience.progress()
-        except _LogMovedError as moved:
-            if fail_on_data_loss:
-                raise missing(wanted, position, min(moved.log_start, wanted.end)) from None
-            position = log_start = moved.log_start
-        except UnknownTopicOrPartitionError as error:
-            if not error.retriable and not fail_on_data_loss:
-                return
-            if not error.retriable:
+        except (_LogMovedError, QuorumlogError) as failure:
+            if from_replicas:
+                # Whatever it is, only the leader's answer counts.
+                _log.info("%s is read from its leader, not from another replica: %s", wanted, failure)
+                from_replicas = False
+            elif isinstance(failure, _LogMovedError):
+                if fail_on_data_loss:
+                    raise missing(wanted, position, min(failure.log_start, wanted.end)) from None
+                position = log_start = failure.log_start
+            elif not isinstance(failure, UnknownTopicOrPartitionError) or failure.retriable:
+                patience.pause(failure)
+            elif fail_on_data_loss:
                 raise DataLossError(
-                    f"{error.message}; the query reads {wanted}: set failOnDataLoss to false to continue without it"
+                    f"{failure.message}; the query reads {wanted}: set failOnDataLoss to false to continue without it"
                 ) from None
-            patience.pause(error)
-        except QuorumlogError as error:
-            patience.pause(error)
+            else:
+                return
         refresh = True
 
 
@@ -90,34 +103,39 @@ class _LogMovedError(Exception):
     """The log starts after the requested offset."""
 
     def __init__(self, log_start: int) -> None:
-        super().__init__(log_start)
+        super().__init__(f"the log starts at {log_start}")
         self.log_start = log_start
 
 
-def _from_leader(
-    nodes: Nodes, wanted: OffsetRange, position: int, refresh: bool, patience: Patience
+def _from_node(
+    nodes: Nodes, wanted: OffsetRange, position: int, refresh: bool, patience: Patience, from_replicas: bool
 ) -> Iterator[StoredRows]:
-    """Yields batches from the partition's present leader, over one stream, until its lifetime or the range ends, or an
-    error."""
+    """Yields batches from the partition's present leader or, with ``from_replicas``, from the replica of this piece,
+    over one stream, until its lifetime or the range ends, or an error."""
     view, address = nodes.leader(
         wanted.topic, wanted.topic_id, wanted.partition, refresh=refresh, failing=patience.failing
     )
+    if from_replicas and view.replicas:
+        address = nodes.address(view.replicas[wanted.piece % len(view.replicas)]) or address
     requests: SimpleQueue[pb.FetchRequest | None] = SimpleQueue()
     call = nodes.fetches(address, iter(requests.get, None), _STREAM_S)
     began = position
     try:
-        requests.put(_fetch_request(wanted, position, view.leader_epoch))
+        requests.put(_fetch_request(wanted, position, view.leader_epoch, from_replicas))
         for response in call:
             entries = _entries(response, position)
             if entries:
                 position = parse_header(entries[-1]).last_offset + 1
             else:
-                patience.pause(
-                    RequestTimedOutError(f"{address} has nothing at offset {position} of {wanted}", retriable=True)
+                nothing = RequestTimedOutError(
+                    f"{address} has nothing at offset {position} of {wanted}", retriable=True
                 )
+                if from_replicas:
+                    raise nothing
+                patience.pause(nothing)
             if position < wanted.end:
                 # Requested before the rows are returned: the leader reads while Spark works.
-                requests.put(_fetch_request(wanted, position, view.leader_epoch))
+                requests.put(_fetch_request(wanted, position, view.leader_epoch, from_replicas))
             compacted_offset = response.results[0].told.compacted_offset if entries else 0
             for batch in decode_all(entries):
                 if isinstance(batch, UnreadableBatch):
@@ -147,17 +165,18 @@ def _entries(response: FetchAnswer, position: int) -> Sequence[bytes]:
     if isinstance(error, OffsetOutOfRangeError):
         if result.told.log_start_offset > position:
             raise _LogMovedError(result.told.log_start_offset)
-        # After the end of what this leader knows: it was just elected and has not caught up with its own log.
+        # After the end of this leader's log: it was just elected and has not caught up with its own log.
         error.retriable = True
     raise lagging_is_retriable(error)
 
 
-def _fetch_request(wanted: OffsetRange, position: int, leader_epoch: int) -> pb.FetchRequest:
+def _fetch_request(wanted: OffsetRange, position: int, leader_epoch: int, from_replicas: bool) -> pb.FetchRequest:
     return pb.FetchRequest(
         max_wait_ms=_FETCH_WAIT_MS,
         min_bytes=1,
         max_bytes=_FETCH_BYTES,
         takes_kafka_batches=True,
+        from_replicas=from_replicas,
         partitions=[
             pb.FetchPartition(
                 topic_id=wanted.topic_id,

@@ -47,13 +47,14 @@ CHANNEL_OPTIONS = (
     ("grpc.http2.bdp_probe", 0),
     ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 1_000),
+    # The time limit of one attempt to connect, which takes seconds on a busy machine.
+    ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.max_reconnect_backoff_ms", 500),
     # A process that is suspended keeps its socket open: only an unanswered ping detects it. The ping timeout counts for
     # pings of gRPC itself: while one is in flight, a minute by default, no keepalive ping is sent.
     ("grpc.keepalive_time_ms", 5_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.http2.ping_timeout_ms", 5_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
 )
 
@@ -252,7 +253,7 @@ class Nodes:
         elif refresh or not _is_meant(known, topic_id, partition):
             known = self.topics([topic]).get(topic)
         if known is not None and not _is_meant(known, topic_id, partition):
-            # A node that lags behind may know an older topic of that name, or fewer partitions.
+            # A node that lags behind may have an older topic of that name, or fewer partitions.
             known = self.topics([topic], newest=True).get(topic)
         if known is None or not _is_meant(known, topic_id, partition):
             state = "does not exist" if known is None else "was deleted and created again"
@@ -262,6 +263,10 @@ class Nodes:
         if address is None:
             raise LeaderNotAvailableError(f"topic {topic} partition {partition} has no leader: are its replicas up?")
         return view, address
+
+    def address(self, node_id: int) -> str | None:
+        """Returns the address of a node, or None if none is known."""
+        return self._cache.addresses.get(node_id)
 
     def addresses(self) -> list[str]:
         """Returns the addresses of all nodes, starting with the one that answered last.

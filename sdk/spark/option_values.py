@@ -31,6 +31,7 @@ READS = (
     "includeHeaders",
     "failOnDataLoss",
     "onCorrupt",
+    "readFrom",
     "minPartitions",
     "maxRecordsPerPartition",
 )
@@ -126,7 +127,7 @@ class GivenOptions:
         except (ValueError, RecursionError) as error:
             self.malformed(option, str(error), shape)
         if not isinstance(parsed, dict):
-            self.malformed(option, "it is no JSON object", shape)
+            self.malformed(option, "it is not a JSON object", shape)
         return parsed
 
     def malformed(self, option: str, reason: str, shape: str) -> NoReturn:
@@ -144,13 +145,13 @@ class GivenOptions:
             OptionError: it is missing, malformed, or contradicts another option.
         """
         values = {name: tuple(filter(None, map(str.strip, self.text(name).split(",")))) for name in SERVERS}
-        given = {name: servers for name, servers in values.items() if servers}
-        if not given:
+        addresses = {name: servers for name, servers in values.items() if servers}
+        if not addresses:
             hint = "" if self._written else " (a table of Spark's catalog has no options here: use a temporary view)"
             raise OptionError(f"option {SERVERS[0]} is missing: give one or more nodes as host:port,host:port{hint}")
-        if len(set(given.values())) > 1:
+        if len(set(addresses.values())) > 1:
             raise OptionError(f"options {' and '.join(SERVERS)} contradict each other: give only {SERVERS[0]}")
-        name, servers = next(iter(given.items()))
+        name, servers = next(iter(addresses.items()))
         for server in servers:
             host, _, port = server.rpartition(":")
             if re.search(r"[\s/]", host) or not host or not 0 < (whole_number(port) or 0) < 1 << 16:
@@ -162,7 +163,7 @@ class GivenOptions:
             raise OptionError(f"options {SECURITY[0]}, quorumlog.ssl.* and quorumlog.sasl.*: {error}") from None
 
     def refuse_strangers(self) -> None:
-        """Refuses unknown names that can only be meant for this source: by prefix, or by similarity.
+        """Refuses unknown names that can only be intended for this source: by prefix, or by similarity.
 
         A misspelt ``startingOffset`` that is silently ignored would read the whole topic.
 

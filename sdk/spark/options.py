@@ -52,6 +52,7 @@ class ReadOptions:
 
     Attributes:
         skip_unreadable: skip batches whose records cannot be decoded; otherwise they are an error.
+        from_replicas: the tasks of a partition are spread over its replicas; otherwise all read from its leader.
     """
 
     bootstrap_servers: str
@@ -60,6 +61,7 @@ class ReadOptions:
     include_headers: bool
     fail_on_data_loss: bool
     skip_unreadable: bool
+    from_replicas: bool
     min_partitions: int | None
     max_records_per_partition: int | None
 
@@ -96,9 +98,9 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
     Raises:
         OptionError: an option is missing, unknown, malformed, or contradicts another.
     """
-    given = GivenOptions(options)
-    given.refuse_all_but("a batch read", "a streaming read", "a read")
-    return _common(given, default_start="earliest")
+    parsed = GivenOptions(options)
+    parsed.refuse_all_but("a batch read", "a streaming read", "a read")
+    return _common(parsed, default_start="earliest")
 
 
 def parse_batch_options(options: Mapping[str, str]) -> BatchOptions:
@@ -107,10 +109,10 @@ def parse_batch_options(options: Mapping[str, str]) -> BatchOptions:
     Raises:
         OptionError: an option is missing, unknown, malformed, contradicts another, or does not apply to batch reads.
     """
-    given = GivenOptions(options)
-    given.refuse_all_but("a read", "a batch read")
-    read = _common(given, default_start="earliest")
-    ending = _place(given, "ending", "latest", late_is_latest=True)
+    parsed = GivenOptions(options)
+    parsed.refuse_all_but("a read", "a batch read")
+    read = _common(parsed, default_start="earliest")
+    ending = _place(parsed, "ending", "latest", late_is_latest=True)
     _refuse_place(read.starting, LATEST, "latest", "a batch query would read nothing: use earliest, -2 or offsets")
     _refuse_place(ending, EARLIEST, "earliest", "a batch query would read nothing: use latest, -1 or offsets")
     return BatchOptions(read, ending)
@@ -123,17 +125,17 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
         OptionError: an option is missing, unknown, malformed, contradicts another, or does not apply to streaming
             reads.
     """
-    given = GivenOptions(options)
-    given.refuse_all_but("a read", "a streaming read")
-    least, most = given.number("minOffsetsPerTrigger", least=1), given.number("maxOffsetsPerTrigger", least=1)
+    parsed = GivenOptions(options)
+    parsed.refuse_all_but("a read", "a streaming read")
+    least, most = parsed.number("minOffsetsPerTrigger", least=1), parsed.number("maxOffsetsPerTrigger", least=1)
     if least is not None and most is not None and least > most:
         raise OptionError(f"option minOffsetsPerTrigger ({least}) is higher than maxOffsetsPerTrigger ({most})")
     return StreamOptions(
-        _common(given, default_start="latest"),
+        _common(parsed, default_start="latest"),
         max_offsets=most,
         min_offsets=least,
-        max_delay_ms=given.duration_ms("maxTriggerDelay", "15m"),
-        group_id=_group_id(given),
+        max_delay_ms=parsed.duration_ms("maxTriggerDelay", "15m"),
+        group_id=_group_id(parsed),
     )
 
 
@@ -144,6 +146,9 @@ def _common(given: GivenOptions, default_start: str) -> ReadOptions:
     on_corrupt = given.text("onCorrupt", "raise").strip().lower()
     if on_corrupt not in {"raise", "skip"}:
         raise OptionError(f"option onCorrupt is {on_corrupt!r}: expected raise or skip")
+    read_from = given.text("readFrom", "leader").strip().lower()
+    if read_from not in {"leader", "replicas"}:
+        raise OptionError(f"option readFrom is {read_from!r}: expected leader or replicas")
     return ReadOptions(
         bootstrap_servers=given.bootstrap_servers(),
         selection=_selection(given),
@@ -151,6 +156,7 @@ def _common(given: GivenOptions, default_start: str) -> ReadOptions:
         include_headers=given.boolean("includeHeaders", default=False),
         fail_on_data_loss=given.boolean("failOnDataLoss", default=True),
         skip_unreadable=on_corrupt == "skip",
+        from_replicas=read_from == "replicas",
         min_partitions=given.number("minPartitions", least=1, most=MAX_TASKS),
         max_records_per_partition=given.number("maxRecordsPerPartition", least=1),
     )

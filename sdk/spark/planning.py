@@ -65,13 +65,18 @@ class Selected:
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """The offsets [start, end) of one partition: a Spark task reads one or several such ranges."""
+    """The offsets [start, end) of one partition: a Spark task reads one or several such ranges.
+
+    Arguments:
+        piece: its number among the ranges that were cut from one.
+    """
 
     topic: str
     topic_id: bytes
     partition: int
     start: int
     end: int
+    piece: int = 0
 
     def __str__(self) -> str:
         return f"topic {self.topic} partition {self.partition} offsets [{self.start}, {self.end})"

@@ -50,7 +50,7 @@ def written_before(
 ) -> Stored:
     """Returns the batches in the log under a name's epoch.
 
-    They are searched from the end that each partition had when the first run began.
+    They are searched from the end that each partition had when the first run started.
 
     Arguments:
         taken: claims of the name that were taken away: records written under them are the task's own, too.

@@ -65,7 +65,7 @@ class Spread:
     Attributes:
         shapes: the present topics.
         timestamp_ms: of rows without one.
-        turn: number that makes tasks begin with different partitions where nothing else decides.
+        turn: number that makes tasks start with different partitions where nothing else decides.
         rows_before: number of rows that the task has already sent: rows without a key fill partitions in turn from
             there. None if rows may be repeated in another order: then all those without a key go to one partition.
             Otherwise two concurrent runs would put one row into different partitions, and neither log could recognise
@@ -94,15 +94,15 @@ def check_columns(schema: StructType, topic: str | None) -> None:
         SchemaError: a column is unknown, missing, or of another type.
     """
     types = {column.name: column.dataType.simpleString() for column in schema.fields}
-    for name, given in types.items():
+    for name, actual in types.items():
         if [column.name for column in schema.fields].count(name) > 1:
             raise SchemaError(f"column {name!r} is there twice: drop one of them")
         if name not in COLUMNS:
             raise SchemaError(f"column {name!r} cannot be written: the columns of a record are {', '.join(COLUMNS)}")
-        if given not in COLUMNS[name]:
-            raise SchemaError(f"column {name!r} is {given}: cast it to {' or '.join(COLUMNS[name])}")
+        if actual not in COLUMNS[name]:
+            raise SchemaError(f"column {name!r} is {actual}: cast it to {' or '.join(COLUMNS[name])}")
     if "value" not in types:
-        raise SchemaError("there is no column 'value': name what is to be written so")
+        raise SchemaError("there is no column 'value': give that name to the column to write")
     if topic is None and "topic" not in types:
         raise SchemaError("neither option topic nor a column 'topic' says where to write: give one of them")
     if topic is not None and "topic" in types:

@@ -53,11 +53,11 @@ def check_projection(schema: StructType, include_headers: bool) -> None:
             raise SchemaError(f"column {field.name!r} is not one of {', '.join(COLUMNS)} (upper and lower case count)")
         if field.name == HEADERS and not include_headers:
             raise SchemaError("column 'headers' is only there with option includeHeaders set to true")
-        given, expected = field.dataType.simpleString(), COLUMNS[field.name]
-        if given != expected:
-            spelling = " (in DDL: timestamp_ltz)" if given == "timestamp_ntz" else ""
+        actual, expected = field.dataType.simpleString(), COLUMNS[field.name]
+        if actual != expected:
+            spelling = " (in DDL: timestamp_ltz)" if actual == "timestamp_ntz" else ""
             raise SchemaError(
-                f"column {field.name!r} is {expected}, not {given}: read it so{spelling}, then cast it in a select"
+                f"column {field.name!r} is {expected}, not {actual}: read it so{spelling}, then cast it in a select"
             )
         if field.name in _NULLABLE and (not field.nullable or ":false" in field.dataType.json()):
             raise SchemaError(

@@ -88,10 +88,10 @@ def local_session(app_name: str, master: str = "local[2]", *, log_level: str = "
         except PySparkRuntimeError as error:
             if error.getCondition() != "JAVA_GATEWAY_EXITED":
                 raise
-            given = ", ".join(name.replace("__", ".") for name in conf) or "none given"
+            option_names = ", ".join(name.replace("__", ".") for name in conf) or "none given"
             raise JavaError(
-                f"Java has ended before Spark had begun; what it said stands above: correct the master ({master!r}) or"
-                f" the settings ({given}), or see to free memory"
+                f"Java has ended before Spark had started; its output is above: correct the master ({master!r}) or"
+                f" the settings ({option_names}), or see to free memory"
             ) from None
 
 

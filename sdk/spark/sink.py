@@ -62,7 +62,7 @@ class Written(WriterCommitMessage):
         name: of the work and task; None for rows that are written without one.
         topics: that it writes to.
         held: rows that may be those of another run's tasks; None without any.
-        is_first: True if no other run of the work had begun before.
+        is_first: True if no other run of the work had started before.
     """
 
     records: int
@@ -332,7 +332,7 @@ def _write_rest(
     """Writes the rows that earlier runs have not written.
 
     Arguments:
-        is_first: True if no other run of the work has begun before: then no task of another run can have them.
+        is_first: True if no other run of the work has started before: then no task of another run can have them.
 
     Returns:
         rows that equal rows written by other tasks.
@@ -359,8 +359,8 @@ def _write_rest(
             raise _closed(name, sum(records.num_rows for _, records in rest))
         if stored.is_whole and (not rest or _add(options, name, run, how, rest, stored.records)):
             return _held(run, stored, rest, shared)
-        # Some records may have been removed from the log, which still knows each batch: one more run that cuts the same
-        # batches is allowed. Different ones are refused.
+        # Some records may have been removed from the log, which still has the state of each batch: one more run that
+        # cuts the same batches is allowed. Different ones are refused.
         if not stored.is_whole or in_vain == _ATTEMPTS:
             if not shared and not taken and _write_first(options, name, run, how, come, iter(())):
                 return None
@@ -387,7 +387,7 @@ def _check_held(name: runs.Name, shared: Sequence[Placed]) -> None:
         raise DeliveryError(
             f"{size_bytes >> 20} MiB of the rows that {name.producer} has to write equal rows that other tasks have"
             f" written in an earlier run, which is more than {MAX_HELD_BYTES >> 20}: whether they are the same can only"
-            " be told for fewer. This task has added nothing. Start it again with another checkpoint, or another"
+            " be determined for fewer. This task has added nothing. Start it again with another checkpoint, or another"
             " transactionId, and limit what a micro-batch reads (maxOffsetsPerTrigger)"
         )
 

@@ -31,7 +31,7 @@ class StreamOffset:
     Attributes:
         positions: the next offset to read in each partition.
         topic_ids: ids of the topics.
-        begins: start offsets of the micro-batch that ends here, in partitions that are new in it.
+        starts: start offsets of the micro-batch that ends here, in partitions that are new in it.
         initial: the query starts here, and has read nothing yet.
     """
 

@@ -55,7 +55,7 @@ class Standing:
 
     Attributes:
         floor: the first offset of each partition that can be read next.
-        begins: start offsets of partitions that no micro-batch has read before.
+        starts: start offsets of partitions that no micro-batch has read before.
         view: the log.
         lost: offsets that the query had yet to read were skipped.
     """
@@ -71,7 +71,7 @@ class Standing:
         return {partition: self.view.bounds[partition].high_watermark - at for partition, at in self.floor.items()}
 
     def after(self, most: int | None) -> StreamOffset:
-        """Returns the end of a micro-batch that begins here and covers all waiting offsets, or about ``most`` of
+        """Returns the end of a micro-batch that starts here and covers all waiting offsets, or about ``most`` of
         them."""
         backlog = self.backlog
         taken = backlog if most is None else shares(most, backlog)

@@ -81,7 +81,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _delay(self) -> TriggerDelay:
         return TriggerDelay(self._options)
 
-    # --- where to begin, how far to go ---------------------------------------------------------------------------
+    # --- where to start, how far to go ---------------------------------------------------------------------------
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fixes the ends once: the query reads up to them and no further."""
@@ -128,10 +128,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _limits(self, limit: ReadLimit) -> RateLimits:
         if isinstance(limit, ReadAllAvailable):
             return RateLimits()
-        # Spark knows single limits only: the other one of a pair comes from the options.
+        # Spark has single limits only: the other one of a pair comes from the options.
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_offsets
         least = limit.min_rows if isinstance(limit, ReadMinRows) else self._options.min_offsets
-        # A query that reads the present records and ends must not wait for more: it would wait in vain.
+        # A query that reads the present records and ends must not wait for more: it would wait permanently.
         return RateLimits(most, least if self._target is None else None)
 
     def _advance(self, start: StreamOffset, limits: RateLimits) -> StreamOffset | None:
@@ -176,7 +176,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 return LogView.of(self._catalog(newest=newest), self._options.read)
             except OptionError:
-                # A node that lags behind does not know new partitions of a topic yet.
+                # A node that lags behind does not have new partitions of a topic yet.
                 if newest:
                     raise
                 newest = True

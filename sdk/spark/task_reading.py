@@ -38,7 +38,11 @@ def read_task(options: ReadOptions, columns: StructType, task: InputPartition) -
     with plain_errors():
         for wanted in task.wanted:
             stored = log_access.stored_rows(
-                options.bootstrap_servers, wanted, options.fail_on_data_loss, skip_unreadable=options.skip_unreadable
+                options.bootstrap_servers,
+                wanted,
+                options.fail_on_data_loss,
+                skip_unreadable=options.skip_unreadable,
+                from_replicas=options.from_replicas,
             )
             exact = ranges.exact(stored, wanted, options.fail_on_data_loss)
             yield from rows.spark_batches(exact, wanted.topic, wanted.partition, schema)

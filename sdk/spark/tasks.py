@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from quorumlog.sdk.spark.errors import OptionError
@@ -54,7 +55,10 @@ def split(ranges: Iterable[OffsetRange], minimum: int | None, max_records: int |
 def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
     records = whole.end - whole.start
     edges = [whole.start + records * part // parts for part in range(parts + 1)]
-    return [OffsetRange(whole.topic, whole.topic_id, whole.partition, start, end) for start, end in pairwise(edges)]
+    return [
+        replace(whole, start=start, end=end, piece=whole.piece * parts + part)
+        for part, (start, end) in enumerate(pairwise(edges))
+    ]
 
 
 def gather(ranges: Sequence[OffsetRange], max_records: int) -> list[tuple[OffsetRange, ...]]:

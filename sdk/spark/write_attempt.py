@@ -82,7 +82,7 @@ class Note(NamedTuple):
     nonce: str
 
     def to_bytes(self, topics: list[str]) -> bytes:
-        """Returns the stored form; the reader knows ``topics``.
+        """Returns the stored form; the reader has ``topics``.
 
         Raises:
             DeliveryError: too many topics.
@@ -189,7 +189,7 @@ class WorkRun(NamedTuple):
     """A run of a whole piece of work, with all its tasks.
 
     Attributes:
-        is_first: True if no other run has begun it before.
+        is_first: True if no other run has started it before.
         timestamp_ms: start of the first run: all its tasks, and those of later runs, use it for records without a
             timestamp.
     """
@@ -249,7 +249,7 @@ def begin_work(nodes: Nodes, name: Name, run: str, now_ms: int) -> WorkRun:
         now_ms: milliseconds since the epoch.
 
     Raises:
-        InvalidProducerEpochError: a later piece of the same work has begun: another instance of the query runs.
+        InvalidProducerEpochError: a later piece of the same work has started: another instance of the query runs.
         QuorumlogError: no node answers.
     """
     own = json.dumps({"n": run, "t": now_ms}, separators=(",", ":")).encode()
@@ -267,7 +267,7 @@ def begin(nodes: Nodes, name: Name, topics: list[str], note: Note) -> WriteRun:
 
     Raises:
         DeliveryError: an earlier run wrote to other topics.
-        InvalidProducerEpochError: a later piece of the same work has begun: another instance of the query runs.
+        InvalidProducerEpochError: a later piece of the same work has started: another instance of the query runs.
         QuorumlogError: no node answers.
     """
     own = note.to_bytes(topics)
@@ -317,7 +317,7 @@ def take_names(nodes: Nodes, work: str, epoch: int, claims: Sequence[Claim]) -> 
     ``claims_of`` finds their records until ``forget``, also in a run that follows after this one was interrupted.
 
     Raises:
-        ProducerNameInUseError: a later piece of the same work has begun: another instance of the query runs.
+        ProducerNameInUseError: a later piece of the same work has started: another instance of the query runs.
         QuorumlogError: no node answers.
     """
     for claim in claims:
@@ -363,7 +363,7 @@ def complete(nodes: Nodes, work: str, epoch: int, tasks: int, records: int) -> N
 
 
 def claims_of(nodes: Nodes, work: str, epoch: int) -> list[Claim]:
-    """Returns the tasks, of any run, that have begun a piece of work.
+    """Returns the tasks, of any run, that have started a piece of work.
 
     Raises:
         QuorumlogError: no node answers.

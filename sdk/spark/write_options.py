@@ -37,25 +37,25 @@ def parse_write_options(options: Mapping[str, str], *, streaming: bool) -> Write
     Raises:
         OptionError: an option is missing, unknown, malformed, or does not apply to this kind of write.
     """
-    given = GivenOptions(options)
+    parsed = GivenOptions(options)
     if streaming:
-        given.refuse_all_but("a write", "a streaming write")
+        parsed.refuse_all_but("a write", "a streaming write")
     else:
-        given.refuse_all_but("a write", "a batch write")
-    topic = given.text("topic").strip()
-    if "topic" in given and not topic:
+        parsed.refuse_all_but("a write", "a batch write")
+    topic = parsed.text("topic").strip()
+    if "topic" in parsed and not topic:
         raise OptionError("option topic is empty: name a topic, or leave it out and give a column 'topic'")
-    transaction_id = given.text("transactionId")
-    if "transactionId" in given and not (
+    transaction_id = parsed.text("transactionId")
+    if "transactionId" in parsed and not (
         1 <= len(transaction_id) <= _MAX_TRANSACTION_ID and transaction_id.isprintable()
     ):
         raise OptionError(f"option transactionId must have 1 to {_MAX_TRANSACTION_ID} printable characters")
-    transaction_epoch = given.number("transactionEpoch", least=0)
+    transaction_epoch = parsed.number("transactionEpoch", least=0)
     if transaction_epoch is not None and not transaction_id:
         raise OptionError("option transactionEpoch is the number of a job under a transactionId: give that too")
-    compression = given.text("compression", "none").strip().lower()
+    compression = parsed.text("compression", "none").strip().lower()
     if compression not in _CODECS:
-        raise OptionError(f"option compression is {given.text('compression')!r}: choose one of {', '.join(_CODECS)}")
+        raise OptionError(f"option compression is {parsed.text('compression')!r}: choose one of {', '.join(_CODECS)}")
     return WriteOptions(
-        given.bootstrap_servers(), topic or None, transaction_id or None, compression, transaction_epoch or 0
+        parsed.bootstrap_servers(), topic or None, transaction_id or None, compression, transaction_epoch or 0
     )

@@ -1,4 +1,4 @@
-"""Audit trail: denials, failed authentications and changes, never record data.
+"""Audit trail: denials, authentications and changes, never record data.
 
 A principal's first denial is recorded at once, further ones once per second with a count, so that no client can fill
 the log or hide in it. A change is recorded with its outcome when it is answered.
@@ -7,6 +7,7 @@ the log or hide in it. A change is recorded with its outcome when it is answered
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,7 +20,7 @@ from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.observability.principal_totals import PrincipalTotals
 from quorumlog.server.step.events import AuditLine, ClientRequest
 from quorumlog.server.step.node_service import ServiceHooks, StepTime
-from quorumlog.server.step.request_context import RequestContext
+from quorumlog.server.step.request_context import USER_PREFIX, RequestContext
 from quorumlog.v1.acls_pb2 import AclOperation, AclResourceType
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 
@@ -74,11 +75,12 @@ class AuditTrail:
 
     Attributes:
         refusals: number of denials by principal; also counted without an audit log.
+        lines: the lines since ``take_lines`` was last called.
     """
 
     def __init__(self, enabled: bool, time: StepTime, current: CurrentImage, ages: ImageAges) -> None:
         self._enabled = enabled
-        self._lines: list[AuditLine] = []
+        self.lines: list[AuditLine] = []
         self._time = time
         self._current = current
         self._ages = ages
@@ -87,11 +89,19 @@ class AuditTrail:
         self._due: deque[_Refused] = deque()
         self._changes: dict[int, _Change] = {}
         self.refusals = PrincipalTotals()
+        self._deadline_moved: Callable[[], None] = lambda: None
 
     def register(self, hooks: ServiceHooks) -> None:
         hooks.on_time(self.on_time)
-        hooks.deadline(self)
+        self._deadline_moved = hooks.deadline(self)
         hooks.client_gone(self.client_gone)
+
+    def switch(self, *, enabled: bool) -> None:
+        """Switches the audit log on or off, and records that. Changes in progress are still recorded."""
+        if enabled == self._enabled:
+            return
+        self._enabled = enabled
+        self._tell("auditing", {"audit_log": "on" if enabled else "off"})
 
     # -- refusals -------------------------------------------------------------------------------------------------
 
@@ -110,16 +120,27 @@ class AuditTrail:
         }
         self._count("refused", client.principal, what)
 
-    def failed_sign_in(self, client: RequestContext, user: str, reason: str = "") -> None:
+    def signed_in(self, client: RequestContext, user: str, mechanism: str) -> None:
+        """Records a new session. Those of one user are counted together.
+
+        Arguments:
+            mechanism: its name in SASL.
+        """
+        if self._enabled:
+            principal = f"{USER_PREFIX}{user[:_MOST_SHOWN]}"
+            self._count("signed_in", principal, {**_who(client), "principal": principal, "mechanism": mechanism})
+
+    def failed_sign_in(self, client: RequestContext, user: str, mechanism: str, reason: str = "") -> None:
         """Records a wrong password, an unknown user, or a rejected token. Failures from one address are counted
         together.
 
         Arguments:
+            mechanism: its name in SASL.
             reason: further details, without secrets.
         """
         if not self._enabled:
             return
-        what: dict[str, object] = {**_who(client), "user": user[:_MOST_SHOWN]}
+        what: dict[str, object] = {**_who(client), "user": user[:_MOST_SHOWN], "mechanism": mechanism}
         if reason:
             what["reason"] = reason
         self._count("sign_in_failed", client.host, what)
@@ -136,6 +157,7 @@ class AuditTrail:
         self._tell(event, {**what, "times": 1})
         known = self._refused[key] = _Refused(event, key, self._time.now + TELL_EVERY_US, 0, what)
         self._due.append(known)
+        self._deadline_moved()
 
     # -- changes --------------------------------------------------------------------------------------------------
 
@@ -182,11 +204,11 @@ class AuditTrail:
         fields["metadata_index"] = self._current.image.applied_index
         age_ms = self._ages.bound_ms(self._time.now)
         fields["metadata_age_ms"] = age_ms if age_ms < UNKNOWN_FROM_MS else None
-        self._lines.append(AuditLine(event, self._time.wall_ms, fields))
+        self.lines.append(AuditLine(event, self._time.wall_ms, fields))
 
     def take_lines(self) -> list[AuditLine]:
         """Removes and returns the lines since the last call, in order."""
-        lines, self._lines = self._lines, []
+        lines, self.lines = self.lines, []
         return lines
 
     def on_time(self, now: int, wall_ms: int) -> None:

@@ -11,7 +11,8 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.metadata.acl_rules import operation_name, resource_name, rule_of, shown
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.v1 import acls_pb2, admin_pb2, credentials_pb2, groups_pb2, quotas_pb2
+from quorumlog.server.metadata.node_settings import name_of
+from quorumlog.v1 import acls_pb2, admin_pb2, credentials_pb2, groups_pb2, node_settings_pb2, quotas_pb2
 
 #: Maximum number of items of one change that are named.
 MOST_NAMED = 20
@@ -32,8 +33,8 @@ def what_changes(request: ProtoMessage, image: MetadataImage) -> list[str]:
     if "validate_only" in request.DESCRIPTOR.fields_by_name and request.validate_only:  # type: ignore[attr-defined]
         return []
     words = _WORDS[type(request)](request, image)
-    told = [each[:MOST_CHARACTERS] for each in islice(words, MOST_NAMED)]
-    return told if len(words) <= MOST_NAMED else [*told, f"and {len(words) - MOST_NAMED} more"]
+    shown = [each[:MOST_CHARACTERS] for each in islice(words, MOST_NAMED)]
+    return shown if len(words) <= MOST_NAMED else [*shown, f"and {len(words) - MOST_NAMED} more"]
 
 
 def _declare(kind: type[RequestT], words: Callable[[RequestT, MetadataImage], Iterable[str]]) -> None:
@@ -62,6 +63,11 @@ def _filter(wanted: acls_pb2.AclFilter) -> str:
 def _quotas(alteration: quotas_pb2.ClientQuotaAlteration) -> str:
     ops = (f"{op.key}={op.value:.16g}" if op.HasField("value") else f"-{op.key}" for op in alteration.ops)
     return f"quotas of {alteration.principal}: {' '.join(ops)}"
+
+
+def _node_settings(alteration: node_settings_pb2.NodeSettingsAlteration) -> str:
+    ops = (f"{op.key}={op.value}" if op.HasField("value") else f"-{op.key}" for op in alteration.ops)
+    return f"settings of {name_of(alteration)}: {' '.join(ops)}"
 
 
 def _restore_step(request: admin_pb2.RestorePartitionRequest) -> list[str]:
@@ -136,6 +142,7 @@ _declare(
     ),
 )
 _declare(quotas_pb2.AlterClientQuotasRequest, lambda request, image: map(_quotas, request.alterations))
+_declare(node_settings_pb2.AlterNodeSettingsRequest, lambda request, image: map(_node_settings, request.alterations))
 
 
 def _word(kind: EnumDescriptor, value: int, prefix: str) -> str:

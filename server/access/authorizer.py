@@ -50,7 +50,7 @@ class TopicAccess(Enum):
 
     ALLOWED = "allowed"
     REFUSED = "visible, but the operation is denied"
-    HIDDEN = "the principal may not know whether it exists"
+    HIDDEN = "the principal must not learn whether it exists"
 
 
 class Authorizer:
@@ -119,7 +119,7 @@ class Authorizer:
         return TopicAccess.REFUSED if sees else TopicAccess.HIDDEN
 
     def sees_topic(self, principal: str, name: str) -> bool:
-        """True if a principal may know that a topic exists."""
+        """True if a principal may learn that a topic exists."""
         return self.may(principal, ACL_OPERATION_DESCRIBE, ACL_RESOURCE_TOPIC, name)
 
     def may_be_given_an_identity(self, principal: str) -> bool:

@@ -48,10 +48,10 @@ class JwtVerifier:
             raise TokenError(f"it has more than {MAX_BEARER_TOKEN_LENGTH} characters")
         parts = _COMPACT.fullmatch(compact)
         if parts is None:
-            raise TokenError("it is no JWT")
+            raise TokenError("it is not a JWT")
         header, claims = _object(_decoded(parts[1])), _object(_decoded(parts[2]))
         if "crit" in header or "b64" in header:
-            raise TokenError("its header asks for what nodes do not know (crit)")
+            raise TokenError("its header requires extensions that nodes do not support (crit)")
         algorithm, key_id, user = header.get("alg"), header.get("kid", ""), claims.get(self._options.name_claim)
         if not isinstance(algorithm, str) or not isinstance(key_id, str):
             raise TokenError("its header is none of a JWT")
@@ -82,7 +82,7 @@ class JwtVerifier:
     def _signed_claims(self, token: UnverifiedToken) -> Mapping[str, Any]:
         """Returns the claims after verifying the signature."""
         # The algorithm in the token must not be trusted: it is compared with what the operator and the key allow.
-        # Otherwise an attacker could use a public key, which is no secret, as an HMAC key.
+        # Otherwise an attacker could use a public key, which is not secret, as an HMAC key.
         if token.algorithm not in self._options.algorithms:
             raise TokenError(f"its algorithm is none of {', '.join(self._options.algorithms)}")
         key = self._keys.find(token.key_id)
@@ -101,16 +101,16 @@ def _decoded(part: str) -> bytes:
     try:
         return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
     except ValueError:
-        raise TokenError("it is no JWT") from None
+        raise TokenError("it is not a JWT") from None
 
 
 def _object(content: bytes) -> Mapping[str, Any]:
     try:
         parsed = json.loads(content, parse_constant=_no_number)
     except (ValueError, RecursionError):
-        raise TokenError("it is no JWT") from None
+        raise TokenError("it is not a JWT") from None
     if not isinstance(parsed, dict):
-        raise TokenError("it is no JWT")
+        raise TokenError("it is not a JWT")
     return parsed
 
 
@@ -133,5 +133,5 @@ def _seconds(claims: Mapping[str, Any], name: str) -> float | None:
     if claim is None:
         return None
     if isinstance(claim, bool) or not isinstance(claim, int | float) or not 0 <= claim < _LAST_S:
-        raise TokenError(f"its claim {name} is no time")
+        raise TokenError(f"its claim {name} is not a time")
     return claim

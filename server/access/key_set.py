@@ -76,10 +76,10 @@ def parse_keys(content: bytes, algorithms: Iterable[str]) -> KeySet:
     try:
         parsed = json.loads(content)
     except (ValueError, RecursionError):
-        raise KeySetError("it is no JSON") from None
+        raise KeySetError("it is not JSON") from None
     items = parsed.get("keys") if isinstance(parsed, dict) else None
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise KeySetError('it is no JWKS: expected {"keys": [...]}')
+        raise KeySetError('it is not a JWKS: expected {"keys": [...]}')
     if len(items) > MAX_KEYS:
         raise KeySetError(f"it has {len(items)} keys, at most {MAX_KEYS} are taken")
     wanted = frozenset(algorithms)
@@ -98,7 +98,7 @@ def _key(number: int, item: Mapping[str, Any], wanted: frozenset[str]) -> TokenK
     if not all(isinstance(text, str) for text in (kind, curve, algorithm, key_id)):
         raise KeySetError(f"key {number} is none: kty, crv, alg and kid are text")
     if kind == "oct" or "d" in item:
-        raise KeySetError(f"key {number} is a secret, which no node may know: give public keys only")
+        raise KeySetError(f"key {number} is a secret, which no node may have: give public keys only")
     if len(key_id) > MAX_KEY_ID_LENGTH:
         raise KeySetError(f"the kid of key {number} has {len(key_id)} characters, at most {MAX_KEY_ID_LENGTH}")
     able = frozenset(_ABLE.get((kind, curve), ()))
@@ -109,7 +109,7 @@ def _key(number: int, item: Mapping[str, Any], wanted: frozenset[str]) -> TokenK
     try:
         public = PyJWK(dict(item), algorithm=min(used)).key
     except (PyJWTError, ValueError, TypeError):
-        raise KeySetError(f"key {number} is no {kind} key") from None
+        raise KeySetError(f"key {number} is not a valid {kind} key") from None
     if isinstance(public, RSAPublicKey) and not MIN_RSA_BITS <= public.key_size <= MAX_RSA_BITS:
         raise KeySetError(f"key {number} has {public.key_size} bits: expected {MIN_RSA_BITS} to {MAX_RSA_BITS}")
     return TokenKey(key_id, used, public)

@@ -1,7 +1,7 @@
 """Partial denial of changes of several items, each of which succeeds or fails on its own.
 
 Denied items are removed from the request, the rest is processed, and the response gets one result per item in the
-request's order again. The contacted node does so, and the controller once more, with its own newer metadata.
+request's order again. The contacted node does so, and the controller again, with its own newer metadata.
 """
 
 from __future__ import annotations
@@ -101,9 +101,9 @@ def without_refused(request: ItemChange, refused: Sequence[Error | None]) -> Ite
     reduced.CopyFrom(request)  # type: ignore[arg-type]  # of the same type
     beside = "claims" if isinstance(request, admin_pb2.DeleteProducersRequest) else "topic_ids"
     for field in ("names", beside) if isinstance(request, _BY_NAME) else ("topics",):
-        given = getattr(request, field)
+        requested = getattr(request, field)
         reduced.ClearField(field)  # type: ignore[arg-type]  # a field of this type
-        getattr(reduced, field).extend(given[slot] for slot in kept if given)
+        getattr(reduced, field).extend(requested[slot] for slot in kept if requested)
     return reduced
 
 

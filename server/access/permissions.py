@@ -12,7 +12,16 @@ from enum import Enum
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.v1 import acls_pb2, admin_pb2, credentials_pb2, data_plane_pb2, groups_pb2, quotas_pb2, sign_in_pb2
+from quorumlog.v1 import (
+    acls_pb2,
+    admin_pb2,
+    credentials_pb2,
+    data_plane_pb2,
+    groups_pb2,
+    node_settings_pb2,
+    quotas_pb2,
+    sign_in_pb2,
+)
 from quorumlog.v1.acls_pb2 import (
     ACL_OPERATION_ALTER,
     ACL_OPERATION_ALTER_CONFIGS,
@@ -114,7 +123,7 @@ PERMISSIONS: dict[str, Permission] = {
     f"{_GROUPS}/DeleteGroups": _change_each(ACL_OPERATION_DELETE, ACL_RESOURCE_GROUP, groups_pb2.DeleteGroupsRequest),
     # And Read on each topic.
     f"{_GROUPS}/DeleteOffsets": _group(ACL_OPERATION_DELETE, groups_pb2.DeleteOffsetsRequest),
-    # The coordinator does not know which topics the members read: their fetches and commits are authorized instead.
+    # The coordinator cannot find out which topics the members read: their fetches and commits are authorized instead.
     f"{_GROUPS}/JoinClassicGroup": _group(ACL_OPERATION_READ, groups_pb2.JoinClassicGroupRequest),
     f"{_GROUPS}/SyncClassicGroup": _group(ACL_OPERATION_READ, groups_pb2.SyncClassicGroupRequest),
     f"{_GROUPS}/ClassicHeartbeat": _group(ACL_OPERATION_READ, groups_pb2.ClassicHeartbeatRequest),
@@ -170,6 +179,10 @@ PERMISSIONS: dict[str, Permission] = {
     f"{_ADMIN}/DescribeRevocations": _cluster(ACL_OPERATION_DESCRIBE, credentials_pb2.DescribeRevocationsRequest),
     f"{_ADMIN}/AlterClientQuotas": _cluster(ACL_OPERATION_ALTER_CONFIGS, quotas_pb2.AlterClientQuotasRequest),
     f"{_ADMIN}/DescribeClientQuotas": _cluster(ACL_OPERATION_DESCRIBE_CONFIGS, quotas_pb2.DescribeClientQuotasRequest),
+    # Kafka requires AlterConfigs. But one of the settings switches the audit log off: only clients may do so that may
+    # also change the ACLs.
+    f"{_ADMIN}/AlterNodeSettings": _cluster(ACL_OPERATION_ALTER, node_settings_pb2.AlterNodeSettingsRequest),
+    f"{_ADMIN}/DescribeNodeSettings": _cluster(ACL_OPERATION_DESCRIBE, node_settings_pb2.DescribeNodeSettingsRequest),
     f"{_ADMIN}/DescribeNode": _cluster(ACL_OPERATION_DESCRIBE, admin_pb2.DescribeNodeRequest),
     # An unauthenticated client has no principal yet.
     "quorumlog.v1.SignIn/BeginScram": Permission(Scope.OPEN, request=sign_in_pb2.BeginScramRequest),

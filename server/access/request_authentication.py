@@ -41,6 +41,9 @@ class Admission:
         current: contains users and revocations.
         sessions: the sessions of this node.
         token_users: principals that a token may name although a user with a password has that name.
+
+    Attributes:
+        ended: the streams to close, until ``take_ended`` is called.
     """
 
     def __init__(self, current: CurrentImage, sessions: Sessions, token_users: frozenset[str] = frozenset()) -> None:
@@ -48,7 +51,7 @@ class Admission:
         self._current = current
         self._sessions = sessions
         self._streams: dict[int, _OpenStream] = {}
-        self._ended: list[EndedStream] = []
+        self.ended: list[EndedStream] = []
         self._known_index = current.image.credentials.index
 
     def register(self, hooks: ServiceHooks) -> None:
@@ -79,7 +82,7 @@ class Admission:
         if not asked.stream:
             return refused
         if refused is not None:
-            self._ended.append(EndedStream(asked.stream, refused))
+            self.ended.append(EndedStream(asked.stream, refused))
             return refused
         self._streams[asked.stream] = _OpenStream(asked.client, session)
         if session is not None:
@@ -128,10 +131,10 @@ class Admission:
         credentials, principal = self._current.image.credentials, f"{USER_PREFIX}{session.user}"
         if credentials.is_revoked("", principal):
             return False
-        user = credentials.users.get(session.user)
-        if session.credential_index is None:
-            return user is None or principal in self._token_users
-        return user is not None and user.changed_index == session.credential_index
+        passwords = credentials.users.get(session.user)
+        if session.password is None:
+            return passwords is None or principal in self._token_users
+        return passwords is not None and session.password in {each.version for each in passwords.values()}
 
     def _end_streams(self, session: Session) -> None:
         for stream in list(session.streams):
@@ -139,7 +142,7 @@ class Admission:
 
     def _end_stream(self, stream: int, why: Error) -> None:
         del self._streams[stream]
-        self._ended.append(EndedStream(stream, why))
+        self.ended.append(EndedStream(stream, why))
 
     def stream_closed(self, stream: int) -> None:
         """Forgets a stream that its client has ended."""
@@ -153,7 +156,7 @@ class Admission:
 
     def take_ended(self) -> list[EndedStream]:
         """Removes and returns the streams to close."""
-        ended, self._ended = self._ended, []
+        ended, self.ended = self.ended, []
         return ended
 
     def on_time(self, now: int, wall_ms: int) -> None:

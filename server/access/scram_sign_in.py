@@ -1,8 +1,8 @@
-"""Authentication by password: SCRAM-SHA-256 in two calls, using this node's own metadata.
+"""Authentication by password: SCRAM-SHA-256 or SCRAM-SHA-512 in two calls, using this node's own metadata.
 
-The node keeps no state between the calls: what it needs to know again is in its nonce, authenticated with a key of this
-process. So clients that start and never finish use no memory. For an unknown user a proof is requested all the same,
-with a derived salt that does not change and is identical on every node.
+The node keeps no state between the calls: what it needs again is in its nonce, authenticated with a key of this
+process. So clients that start and never finish use no memory. For an unknown user, or one without a password for the
+mechanism, a proof is requested all the same, with a derived salt that does not change and is identical on every node.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import random
 from dataclasses import dataclass
 
 from quorumlog.server.access.sign_in_rules import SignInRules, no_room
-from quorumlog.server.metadata.credentials import PasswordUser
+from quorumlog.server.metadata.credentials import UserPassword, mechanism_of, unknown_mechanism
 from quorumlog.server.step.events import ClientRequest
 from quorumlog.server.step.node_service import ServiceHooks, StepTime
 from quorumlog.server.step.replies import Replies
@@ -32,6 +32,7 @@ from quorumlog.wire.scram import (
     MIN_SALT_BYTES,
     ClientFinal,
     ClientFirst,
+    ScramMechanism,
     ScramMessageError,
     ServerFirst,
     auth_message,
@@ -44,20 +45,18 @@ UNDER_WAY_US = 60 * 1_000_000
 #: Maximum number of authentications in that time; more than the maximum number of sessions.
 MAX_SIGN_INS = 40_000
 _RANDOM_BYTES, _TIME_BYTES, _SEAL_BYTES = 15, 8, 16
-#: The message for every wrong attempt, so that no client learns which users exist.
-WRONG = "the user name or the password is wrong"
 
 
 @dataclass(slots=True, frozen=True)
 class _Proved:
-    """A client that has proved that it knows a user's password.
+    """A client that has proved that it has a user's password.
 
     Arguments:
         nonce: of the exchange; it can be used once.
-        signature: proves to the client that the node knows the user.
+        signature: proves to the client that the node has the user's keys.
     """
 
-    user: PasswordUser
+    user: UserPassword
     nonce: str
     signature: bytes
 
@@ -93,11 +92,12 @@ class ScramSignIns:
     def begin(self, time: StepTime, asked: ClientRequest, request: BeginScramRequest) -> None:
         """Handles a client's first message: replies with the salt of its password."""
         try:
+            mechanism = _mechanism(request)
             first = ClientFirst.of(request.client_first)
         except ScramMessageError as problem:
             self._replies.reply(asked.request_id, BeginScramResponse(error=_malformed(problem)))
             return
-        user = self._find(first.user)
+        user = self._find(first.user, mechanism)
         at = time.now.to_bytes(_TIME_BYTES, "big")
         part = self._rng.randbytes(_RANDOM_BYTES) + at
         answer = _answer(first, user, part + self._seal(first, user, part))
@@ -109,13 +109,14 @@ class ScramSignIns:
 
     def _finished(self, now: int, client: RequestContext, request: FinishScramRequest) -> FinishScramResponse:
         try:
+            mechanism = _mechanism(request)
             first, final = ClientFirst.of(request.client_first), ClientFinal.of(request.client_final)
         except ScramMessageError as problem:
             return FinishScramResponse(error=_malformed(problem))
         refused = self._rules.refuse_attempt(now, client, first.user)
         if refused is not None:
             return FinishScramResponse(error=refused)
-        proved = self._prove(now, client, first, final)
+        proved = self._prove(now, client, mechanism, first, final)
         if isinstance(proved, Error):
             return FinishScramResponse(error=proved)
         refused = self._refuse(proved.user)
@@ -124,7 +125,7 @@ class ScramSignIns:
         self._rules.succeeded(client, first.user)
         token = None
         if len(self._used) < MAX_SIGN_INS:
-            token = self._session(now, proved.user, request.session_token)
+            token = self._session(now, client, proved.user, request.session_token)
         if token is None:
             return FinishScramResponse(error=no_room(first.user))
         self._used[proved.nonce] = now + UNDER_WAY_US
@@ -132,18 +133,20 @@ class ScramSignIns:
             server_signature=proved.signature, session_token=token, lifetime_ms=self._sessions.lifetime_us // 1_000
         )
 
-    def _prove(self, now: int, client: RequestContext, first: ClientFirst, final: ClientFinal) -> _Proved | Error:
-        user, part = self._find(first.user), _part_of(final.nonce, first.nonce)
+    def _prove(
+        self, now: int, client: RequestContext, mechanism: ScramMechanism, first: ClientFirst, final: ClientFinal
+    ) -> _Proved | Error:
+        user, part = self._find(first.user, mechanism), _part_of(final.nonce, first.nonce)
         if part is None or not self._is_under_way(now, first, user, part, final.nonce):
             late = "authentication took too long, or the password has just been changed: start again"
             return error(ErrorCode.SASL_SESSION_EXPIRED, late)
         said = auth_message(first, _answer(first, user, part), final)
-        if not proves(final.proof, user.stored_key, said):
-            self._rules.failed(now, client, first.user)
-            return error(ErrorCode.SASL_AUTHENTICATION_FAILED, WRONG)
-        return _Proved(user, final.nonce, server_signature(user.server_key, said))
+        if not proves(mechanism, final.proof, user.stored_key, said):
+            self._rules.failed(now, client, first.user, mechanism.sasl_name)
+            return error(ErrorCode.SASL_AUTHENTICATION_FAILED, wrong(mechanism))
+        return _Proved(user, final.nonce, server_signature(mechanism, user.server_key, said))
 
-    def _refuse(self, user: PasswordUser) -> Error | None:
+    def _refuse(self, user: UserPassword) -> Error | None:
         """Returns the error if a user with the right password must not be admitted, or None."""
         principal = f"{USER_PREFIX}{user.name}"
         problem = self._rules.problem_with_revoked(user.name)
@@ -154,38 +157,40 @@ class ScramSignIns:
             )
         return None if problem is None else error(ErrorCode.SASL_AUTHENTICATION_FAILED, problem)
 
-    def _session(self, now: int, user: PasswordUser, token: str) -> str | None:
+    def _session(self, now: int, client: RequestContext, user: UserPassword, token: str) -> str | None:
         """Returns the token of a user's session, renewed or new; None if there are too many sessions."""
         known = self._sessions.find(now, token) if token else None
-        if known is not None and (known.user, known.credential_index) == (user.name, user.changed_index):
+        if known is not None and (known.user, known.password) == (user.name, user.version):
             return self._sessions.renew(now, known)
-        return (
-            self._sessions.begin(now, user.name, user.changed_index) if self._sessions.has_room_for(user.name) else None
-        )
+        if not self._sessions.has_room_for(user.name):
+            return None
+        self._rules.session_begins(client, user.name, user.mechanism.sasl_name)
+        return self._sessions.begin(now, user.name, user.version)
 
     # -- what is not remembered -------------------------------------------------------------------------------
 
-    def _find(self, name: str) -> PasswordUser:
-        """Returns a user; for an unknown name a derived one, the same each time."""
+    def _find(self, name: str, mechanism: ScramMechanism) -> UserPassword:
+        """Returns a user's password for a mechanism; without one, a derived one that is the same each time."""
         credentials = self._current.image.credentials
-        known = credentials.users.get(name)
+        known = credentials.users.get(name, {}).get(mechanism)
 
         def made_up(what: bytes) -> bytes:
-            return hmac.digest(credentials.salt_key, what + name.encode(), "sha256")
+            return hmac.digest(credentials.salt_key, what + name.encode(), mechanism.digest)
 
         # This is also computed for existing users, so that the response time does not reveal them.
         salt, stored, server = made_up(b"salt "), made_up(b"stored key "), made_up(b"server key ")
         if known is not None:
             return known
-        return PasswordUser(name, salt[:MIN_SALT_BYTES], stored, server, DEFAULT_ITERATIONS, False, 0, 0)
+        return UserPassword(name, mechanism, salt[:MIN_SALT_BYTES], stored, server, DEFAULT_ITERATIONS, False, 0, 0)
 
-    def _seal(self, first: ClientFirst, user: PasswordUser, part: bytes) -> bytes:
+    def _seal(self, first: ClientFirst, user: UserPassword, part: bytes) -> bytes:
         """Binds a nonce to the client's first message, and to the current password."""
         self._seal_key = self._seal_key or self._rng.randbytes(32)
-        sealed = part + user.changed_index.to_bytes(8, "big") + first.bare.encode()
+        version = bytes((user.mechanism,)) + user.changed_index.to_bytes(8, "big")
+        sealed = part + version + first.bare.encode()
         return hmac.digest(self._seal_key, sealed, "sha256")[:_SEAL_BYTES]
 
-    def _is_under_way(self, now: int, first: ClientFirst, user: PasswordUser, part: bytes, nonce: str) -> bool:
+    def _is_under_way(self, now: int, first: ClientFirst, user: UserPassword, part: bytes, nonce: str) -> bool:
         body, seal = part[:-_SEAL_BYTES], part[-_SEAL_BYTES:]
         began = int.from_bytes(body[_RANDOM_BYTES:], "big")
         is_ours = hmac.compare_digest(seal, self._seal(first, user, body))
@@ -204,7 +209,24 @@ class ScramSignIns:
         return next(iter(self._used.values()), None)
 
 
-def _answer(first: ClientFirst, user: PasswordUser, part: bytes) -> ServerFirst:
+def wrong(mechanism: ScramMechanism) -> str:
+    """Returns the message for every wrong attempt: the same for all users, so that no client learns which exist."""
+    return f"the user name or the password is wrong, or the user has no password for {mechanism.sasl_name}"
+
+
+def _mechanism(request: BeginScramRequest | FinishScramRequest) -> ScramMechanism:
+    """Returns the requested mechanism.
+
+    Raises:
+        ScramMessageError: it is unknown.
+    """
+    try:
+        return mechanism_of(request.mechanism)
+    except ValueError:
+        raise ScramMessageError(unknown_mechanism(request.mechanism)) from None
+
+
+def _answer(first: ClientFirst, user: UserPassword, part: bytes) -> ServerFirst:
     return ServerFirst(first.nonce + base64.b64encode(part).decode(), user.salt, user.iterations)
 
 
@@ -220,4 +242,4 @@ def _part_of(nonce: str, client_nonce: str) -> bytes | None:
 
 
 def _malformed(problem: ScramMessageError) -> Error:
-    return error(ErrorCode.INVALID_REQUEST, f"invalid SCRAM-SHA-256 message: {problem}")
+    return error(ErrorCode.INVALID_REQUEST, f"invalid SCRAM message: {problem}")

@@ -13,6 +13,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from quorumlog.server.metadata.credentials import PasswordVersion
+
 TOKEN_BYTES = 32
 #: Maximum number of sessions at one node, and of one user.
 MAX_SESSIONS = 20_000
@@ -29,8 +31,7 @@ class Session:
 
     Arguments:
         user: the user's name.
-        credential_index: index of the entry that set the password that was used: the session ends if that changes.
-            None: a token was used.
+        password: the password that was used: the session ends if it changes. None: a token was used.
         ends_us: when it expires unless it is renewed, on the node's clock.
         tokens: hashes of the valid tokens: the newest, and the one before it for calls in transit.
         streams: numbers of streams that end with it.
@@ -38,7 +39,7 @@ class Session:
 
     number: int
     user: str
-    credential_index: int | None
+    password: PasswordVersion | None
     ends_us: int
     tokens: list[bytes] = field(default_factory=list)
     streams: dict[int, None] = field(default_factory=dict)
@@ -84,14 +85,14 @@ class Sessions:
             self.end(self._sessions[idle])
         return len(self._sessions) < MAX_SESSIONS
 
-    def begin(self, now: int, user: str, credential_index: int | None, until_us: int = NEVER) -> str:
+    def begin(self, now: int, user: str, password: PasswordVersion | None, until_us: int = NEVER) -> str:
         """Starts a session and returns its token.
 
         Arguments:
             until_us: the latest end of the session.
         """
         self._numbers += 1
-        session = Session(self._numbers, user, credential_index, now)
+        session = Session(self._numbers, user, password, now)
         self._sessions[session.number] = session
         self._of_user.setdefault(user, {})[session.number] = None
         return self.renew(now, session, until_us)

@@ -45,18 +45,23 @@ class SignInRules:
         busy = f"there were too many failed sign-ins: try again in {wait_us / 1_000_000:.1f} s"
         return error(ErrorCode.SERVER_BUSY, busy)
 
-    def failed(self, now: int, client: RequestContext, user: str, reason: str = "") -> None:
+    def failed(self, now: int, client: RequestContext, user: str, mechanism: str, reason: str = "") -> None:
         """Records a failed authentication: it delays the next attempts, and is written to the audit log.
 
         Arguments:
+            mechanism: its name in SASL.
             reason: for the audit log; without secrets.
         """
         self._failures.failed(now, user, client.host)
-        self._audit.failed_sign_in(client, user, reason)
+        self._audit.failed_sign_in(client, user, mechanism, reason)
 
-    def refused(self, client: RequestContext, user: str, reason: str) -> None:
+    def refused(self, client: RequestContext, user: str, mechanism: str, reason: str) -> None:
         """Records a client that proved its identity but is not admitted."""
-        self._audit.failed_sign_in(client, user, reason)
+        self._audit.failed_sign_in(client, user, mechanism, reason)
+
+    def session_begins(self, client: RequestContext, user: str, mechanism: str) -> None:
+        """Records a new session in the audit log; not one that is renewed."""
+        self._audit.signed_in(client, user, mechanism)
 
     def succeeded(self, client: RequestContext, user: str) -> None:
         """Records a successful authentication."""

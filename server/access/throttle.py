@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -132,6 +133,7 @@ class Throttle:
 
     Attributes:
         throttled_seconds: total wait of requests, by principal.
+        pauses: the streams to pause and to resume, until ``take_pauses`` is called.
     """
 
     def __init__(
@@ -152,12 +154,13 @@ class Throttle:
         self._held_of: dict[str, _PrincipalShare] = {}
         #: By stream: the number of its waiting requests.
         self._paused: dict[int, int] = {}
-        self._pauses: list[StreamPause] = []
+        self.pauses: list[StreamPause] = []
         self.throttled_seconds = PrincipalTotals()
+        self._deadline_moved: Callable[[], None] = lambda: None
 
     def register(self, hooks: ServiceHooks) -> None:
         hooks.on_time(self.on_time)
-        hooks.deadline(self)
+        self._deadline_moved = hooks.deadline(self)
         hooks.client_gone(self.client_gone)
         hooks.stream_closed(self.stream_closed)
         hooks.calls(self._held)
@@ -205,6 +208,7 @@ class Throttle:
     def _look_again(self, at: int, line: _Line) -> None:
         self._numbers += 1
         heapq.heappush(self._due, (at, self._numbers, line))
+        self._deadline_moved()
 
     def _hold(self, now: int, asked: ClientRequest, line: _Line) -> None:
         credentials_index = self._current.image.credentials.index
@@ -220,7 +224,7 @@ class Throttle:
         if asked.stream:
             self._paused[asked.stream] = self._paused.get(asked.stream, 0) + 1
             if self._paused[asked.stream] == 1:
-                self._pauses.append(StreamPause(asked.stream, is_paused=True))
+                self.pauses.append(StreamPause(asked.stream, is_paused=True))
 
     def _give_up(self, now: int, asked: ClientRequest, keys: tuple[str, ...]) -> None:
         buckets = self._buckets.of(now, asked.principal)
@@ -302,7 +306,7 @@ class Throttle:
             self._paused[stream] -= 1
             if not self._paused[stream]:
                 del self._paused[stream]
-                self._pauses.append(StreamPause(stream, is_paused=False))
+                self.pauses.append(StreamPause(stream, is_paused=False))
 
     @property
     def next_deadline(self) -> int | None:
@@ -319,7 +323,7 @@ class Throttle:
 
     def take_pauses(self) -> list[StreamPause]:
         """Removes and returns the streams to pause and to resume, in order."""
-        pauses, self._pauses = self._pauses, []
+        pauses, self.pauses = self.pauses, []
         return pauses
 
 

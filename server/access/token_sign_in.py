@@ -21,6 +21,8 @@ from quorumlog.server.step.wire_errors import error
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 from quorumlog.v1.sign_in_pb2 import SignInByTokenRequest, SignInByTokenResponse
 
+#: Name in SASL.
+MECHANISM = "OAUTHBEARER"
 #: Maximum length of the name remembered from an unverified token, in characters.
 _MOST_REMEMBERED = 249
 
@@ -54,17 +56,17 @@ class TokenSignIns:
         proved = self._prove(time, client, request.bearer_token)
         if isinstance(proved, Error):
             return proved
-        problem = self._problem_with(proved.user)
+        problem = self._problem_with(proved.user, request.authorization_id)
         if problem is not None:
-            self._rules.refused(client, proved.user, problem)
+            self._rules.refused(client, proved.user, MECHANISM, problem)
             return error(ErrorCode.SASL_AUTHENTICATION_FAILED, f"the token is not taken: {problem}")
         self._rules.succeeded(client, proved.user)
         left_ms = proved.ends_ms - time.wall_ms
-        token = self._session(time.now, proved.user, request.session_token, time.now + left_ms * 1_000)
+        token = self._session(time.now, client, proved.user, request.session_token, time.now + left_ms * 1_000)
         if token is None:
             return no_room(proved.user)
         lifetime_ms = min(left_ms, self._rules.sessions.lifetime_us // 1_000)
-        return SignInByTokenResponse(session_token=token, lifetime_ms=lifetime_ms)
+        return SignInByTokenResponse(session_token=token, lifetime_ms=lifetime_ms, user=proved.user)
 
     def _prove(self, time: StepTime, client: RequestContext, compact: str) -> ProvedToken | Error:
         """Verifies a token."""
@@ -85,14 +87,16 @@ class TokenSignIns:
                 return verifier.prove(token, time.wall_ms)
             except TokenError as unproved:
                 problem = unproved
-        self._rules.failed(time.now, client, user, str(problem))
+        self._rules.failed(time.now, client, user, MECHANISM, str(problem))
         return error(ErrorCode.SASL_AUTHENTICATION_FAILED, f"the token is not taken: {problem}")
 
-    def _problem_with(self, user: str) -> str | None:
-        """Returns why a verified name cannot be used here, or None."""
+    def _problem_with(self, user: str, authorization_id: str) -> str | None:
+        """Returns why a verified name cannot be used here, or for what the client asks, or None."""
         principal = f"{USER_PREFIX}{user}"
         if problem_with_name(user) is not None:
             return "it names an invalid user"
+        if authorization_id not in ("", user):
+            return "it is another user's than the requested one (authorization id)"
         if principal not in self._rules.options.token_users:
             if principal in self._rules.options.super_users:
                 return f"{principal} is a super user (sasl_oauthbearer_shared_users)"
@@ -100,10 +104,13 @@ class TokenSignIns:
                 return f"{principal} is a user with a password (sasl_oauthbearer_shared_users)"
         return self._rules.problem_with_revoked(user)
 
-    def _session(self, now: int, user: str, token: str, until_us: int) -> str | None:
+    def _session(self, now: int, client: RequestContext, user: str, token: str, until_us: int) -> str | None:
         """Returns the token of a user's session, renewed or new; None if there are too many sessions."""
         sessions = self._rules.sessions
         known = sessions.find(now, token) if token else None
-        if known is not None and (known.user, known.credential_index) == (user, None):
+        if known is not None and (known.user, known.password) == (user, None):
             return sessions.renew(now, known, until_us)
-        return sessions.begin(now, user, None, until_us) if sessions.has_room_for(user) else None
+        if not sessions.has_room_for(user):
+            return None
+        self._rules.session_begins(client, user, MECHANISM)
+        return sessions.begin(now, user, None, until_us)

@@ -39,7 +39,7 @@ def read_keys(options: TokenOptions) -> KeySet:
     except OSError as error:
         raise KeySetError(f"cannot read {path}: {error.strerror}") from None
     if content is None:
-        raise KeySetError(f"{path} is no file: give one")
+        raise KeySetError(f"{path} is not a file: give one")
     mode = stat.S_IMODE(status.st_mode)
     if mode & _OTHERS_WRITE:
         # Anyone who can write the file can authenticate as any user.

@@ -1,6 +1,6 @@
 """Reads certificates in PEM: their validity, and their serial numbers.
 
-gRPC checks the validity only in the handshake. A stream may outlive it, so code that serves one must know the end.
+gRPC checks the validity only in the handshake. A stream may outlive it, so code that serves one must check the end.
 
 The library ``cryptography`` is imported when the first certificate is read: it takes 8 MiB, and a node without TLS
 reads none.

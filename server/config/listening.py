@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import ipaddress
 import socket
+from collections.abc import Sequence
 
 from quorumlog.server.config.setting_values import parse_address
 from quorumlog.server.config.settings import Settings
@@ -24,20 +25,7 @@ def check_listening(settings: Settings) -> None:
     Raises:
         ListenError: an address is beyond loopback without ``insecure``, does not exist on this machine, or is in use.
     """
-    settings_of = {
-        Listener.PLAINTEXT: "plaintext_listen" if settings.has_tls else "listen",
-        Listener.PEER: "peer_listen",
-        Listener.CLIENT: "listen",
-        Listener.PASSWORD: "password_listen",
-    }
-    wanted = {settings_of[listener]: (address, listener) for listener, address in settings.listeners.items()}
-    if settings.kafka_listen is not None:
-        wanted["kafka_listen"] = settings.kafka_listen, settings.kafka_proof or Listener.KAFKA
-    if settings.metrics_listen is not None:
-        wanted["metrics_listen"] = settings.metrics_listen, Listener.PLAINTEXT
-    if settings.metrics_tls_listen is not None:
-        wanted["metrics_tls_listen"] = settings.metrics_tls_listen, Listener.CLIENT
-    for name, (address, listener) in wanted.items():
+    for name, (address, listener) in _wanted(settings).items():
         beyond = [ip for ip in _resolve(name, address) if not ip.is_loopback]
         if beyond and listener not in _PROVED and not settings.insecure:
             raise ListenError(
@@ -53,7 +41,55 @@ def check_listening(settings: Settings) -> None:
         try_to_bind(name, address)
 
 
-def _resolve(name: str, address: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+def _wanted(settings: Settings) -> dict[str, tuple[str, Listener]]:
+    """Returns the address of each listener, by the name of its setting, and how its callers are authenticated."""
+    settings_of = {
+        Listener.PLAINTEXT: "plaintext_listen" if settings.has_tls else "listen",
+        Listener.PEER: "peer_listen",
+        Listener.CLIENT: "listen",
+        Listener.PASSWORD: "password_listen",
+    }
+    wanted = {settings_of[listener]: (address, listener) for listener, address in settings.listeners.items()}
+    if settings.kafka_listen is not None:
+        wanted["kafka_listen"] = settings.kafka_listen, settings.kafka_proof or Listener.KAFKA
+    if settings.peer_socket_listen is not None:
+        wanted["peer_socket_listen"] = settings.peer_socket_listen, settings.peer_listener
+    if settings.metrics_listen is not None:
+        wanted["metrics_listen"] = settings.metrics_listen, Listener.PLAINTEXT
+    if settings.metrics_tls_listen is not None:
+        wanted["metrics_tls_listen"] = settings.metrics_tls_listen, Listener.CLIENT
+    return wanted
+
+
+def check_apart(workers: Sequence[Settings]) -> None:
+    """Checks that no two listeners of a machine's workers have the same port.
+
+    Raises:
+        ListenError: two have; names both settings.
+    """
+    taken: dict[int, list[tuple[str, str]]] = {}
+    for worker in workers:
+        for name, (address, _) in _wanted(worker).items():
+            others = taken.setdefault(parse_address(address)[1], [])
+            for other, its in others:
+                if _may_clash(_resolve(name, address), _resolve(other, its)):
+                    first, second = sorted((name, other))
+                    raise ListenError(
+                        f"the ports of {first} and {second} overlap: each of the {len(workers)} workers needs its own"
+                        f" port of both, counted from the configured one, for example {address}: set them at least"
+                        f" {len(workers)} apart"
+                    )
+            others.append((name, address))
+
+
+_Ips = list[ipaddress.IPv4Address | ipaddress.IPv6Address]
+
+
+def _may_clash(some: _Ips, others: _Ips) -> bool:
+    return any(ip.is_unspecified for ip in (*some, *others)) or not set(some).isdisjoint(others)
+
+
+def _resolve(name: str, address: str) -> _Ips:
     host, port = parse_address(address)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from quorumlog.raft.options import RaftOptions
 from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
@@ -16,6 +18,8 @@ class NodeLimits:
 
     #: Bytes of batches in one produce request.
     request_bytes: int = 32 << 20
+    #: Bytes of a request of a Kafka client, as brokers' default of socket.request.max.bytes.
+    kafka_request_bytes: int = 100 << 20
     #: Bytes of one batch, whatever a topic's max.message.bytes says.
     batch_bytes: int = 8 << 20
     #: Produce requests waiting for their acknowledgement.
@@ -187,6 +191,28 @@ class AuthorizationOptions:
     token_users: frozenset[str] = frozenset()
 
 
+class SettingSource(Enum):
+    """The origin of a setting's value. Later ones take precedence."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+    COMMAND_LINE = "command line"
+    CLUSTER = "cluster"
+    NODE = "node"
+
+
+class ConfiguredSetting(NamedTuple):
+    """A setting as the process of a node was started with it.
+
+    Arguments:
+        values: as text, with their sources, the effective one first.
+    """
+
+    name: str
+    values: tuple[tuple[str, SettingSource], ...]
+
+
 #: Lifetime of an authenticated session that is not renewed.
 SESSION_LIFETIME_US = 15 * 60 * 1_000_000
 
@@ -202,10 +228,14 @@ class NodeOptions:
         peer_listener: the listener at which other nodes are dialled.
         controllers: node id -> host:port of the voters of the metadata group, as configured at formation.
         rack: for placement; empty when unknown.
+        machine: that it shares with other nodes; empty: it is a machine of its own.
         witness_only: it accepts witnesses of partitions, and no replicas.
         session_lifetime_us: lifetime of an authenticated session that is not renewed.
         version: the version of the package, for reports; the default is for nodes without settings.
         data_dir: the path of its storage, for reports.
+        log_level: the lowest level that is logged.
+        kafka_connections_per_ip: maximum number of connections of Kafka's clients from one address.
+        configured: all settings, for reports; empty for nodes without settings.
     """
 
     node_id: int
@@ -214,9 +244,13 @@ class NodeOptions:
     endpoints: tuple[Endpoint, ...] = ()
     peer_listener: Listener = Listener.PLAINTEXT
     rack: str = ""
+    machine: str = ""
     witness_only: bool = False
     version: str = "0.0.0"
     data_dir: str = ""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    kafka_connections_per_ip: int = 1_000
+    configured: tuple[ConfiguredSetting, ...] = ()
     raft: RaftOptions = field(default_factory=RaftOptions)
     limits: NodeLimits = field(default_factory=NodeLimits)
     balance: BalanceOptions = field(default_factory=BalanceOptions)
@@ -244,8 +278,8 @@ class NodeOptions:
 
     @property
     def lease_interval_us(self) -> int:
-        """The interval at which a node tells another that it is alive: one lease may be late or lost without waking
-        any group."""
+        """The interval at which a node reports to another that it is alive: one lease may be late or lost without
+        waking any group."""
         return max(self.heartbeat_interval_us, self.raft.election_timeout_us // 3)
 
     @property

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import NoDecode
 
+from quorumlog.server.config.plain_numbers import parse_integer
 from quorumlog.server.step.bearer_tokens import KNOWN_ALGORITHMS
 from quorumlog.server.step.request_context import EVERYBODY, USER_PREFIX
 from quorumlog.wire.request_limits import LEAST_THROTTLE
+
+#: The number of workers that fits the machine.
+AUTO: Literal["auto"] = "auto"
+#: Maximum number of workers of a machine, and the distance between the node ids of two machines.
+MAX_WORKERS = 64
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -83,6 +89,17 @@ def _algorithms(value: object) -> tuple[str, ...]:
     return algorithms
 
 
+def _workers(value: object) -> int | str:
+    """Parses a number of workers, or ``auto``."""
+    text = value.strip() if isinstance(value, str) else value
+    if text == AUTO:
+        return AUTO
+    number = parse_integer(text) if isinstance(text, str) else text
+    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= MAX_WORKERS:
+        raise ValueError(f"not a number from 1 to {MAX_WORKERS}, and not {AUTO}")
+    return number
+
+
 def _copy_rate(value: int) -> int:
     if 0 < value < LEAST_THROTTLE:
         raise ValueError("too slow")
@@ -100,3 +117,4 @@ SizeBytes = Annotated[int, Field(ge=1024, le=1 << 50)]
 ScrubRate = Annotated[int, Field(ge=0, le=1 << 40)]
 CopyRate = Annotated[int, Field(ge=0, le=1 << 50), AfterValidator(_copy_rate)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Workers = Annotated[int | Literal["auto"], BeforeValidator(_workers)]

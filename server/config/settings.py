@@ -7,6 +7,7 @@ the command line.
 from __future__ import annotations
 
 import difflib
+import functools
 import os
 import tomllib
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator
+from pydantic import Field, PrivateAttr, TypeAdapter, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 from pydantic_settings import (
@@ -31,6 +32,7 @@ from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.config.options import (
     AuthorizationOptions,
     BalanceOptions,
+    ConfiguredSetting,
     ConsumerGroupOptions,
     Endpoint,
     NodeLimits,
@@ -38,6 +40,7 @@ from quorumlog.server.config.options import (
     PairFiles,
     RepairOptions,
     ScrubOptions,
+    SettingSource,
 )
 from quorumlog.server.config.plain_numbers import parse_integer
 from quorumlog.server.config.setting_values import (
@@ -51,6 +54,7 @@ from quorumlog.server.config.setting_values import (
     ScrubRate,
     SizeBytes,
     Users,
+    Workers,
     parse_address,
 )
 from quorumlog.server.step.bearer_tokens import KNOWN_ALGORITHMS, TokenOptions
@@ -61,6 +65,7 @@ ENV_PREFIX = "QUORUMLOG_"
 #: An environment variable this similar to a setting's name is a typing error; others may belong to another program.
 _TYPO_LIKENESS = 0.85
 _MS = 1_000
+_EVERY_ADDRESS = ("0.0.0.0", "::")
 #: The minimum session timeout of a group member in election timeouts, and in milliseconds by default.
 ELECTIONS_PER_SESSION = 3
 LEAST_SESSION_MS = 2_000
@@ -89,10 +94,12 @@ class Settings(BaseSettings):
     """All settings of a node. A field's description says which values are expected."""
 
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, extra="forbid", frozen=True, env_ignore_empty=True)
+    #: Given values and their sources, the effective one first, by name.
+    _given: Mapping[str, list[tuple[object, SettingSource]]] = PrivateAttr(default_factory=dict)
 
     node_id: int = Field(ge=0, le=2**31 - 1, description="a whole number, unique in the cluster")
     listen: Address = Field(description=f"{_AN_ADDRESS}: where this node serves clients, and without TLS its peers")
-    data_dir: Path = Field(description="a directory of this node alone; made if it is missing")
+    data_dir: Path = Field(description="a directory of this node alone; created if missing")
     controllers: Controllers = Field(
         description="id@host:port,... of the voters of the metadata quorum, the same on every node at formation"
     )
@@ -100,18 +107,23 @@ class Settings(BaseSettings):
     peer_listen: Address | None = Field(
         None, description=f"{_AN_ADDRESS}: where this node serves its peers, by certificate; with tls_certificate"
     )
+    peer_socket_listen: Address | None = Field(
+        None,
+        description=f"{_AN_ADDRESS}: where peers send entries over sockets; if not set, a port that the system chooses"
+        " beside the listener for peers",
+    )
     password_listen: Address | None = Field(
         None, description=f"{_AN_ADDRESS}: where this node serves clients with a password or a token, over TLS"
     )
     plaintext_listen: Address | None = Field(
-        None, description=f"{_AN_ADDRESS}: where this node serves without TLS while a cluster goes over to it"
+        None, description=f"{_AN_ADDRESS}: where this node serves without TLS while a cluster migrates to TLS"
     )
     tls_certificate: Path | None = Field(None, description="a file in PEM: this node's certificate")
     tls_key: Path | None = Field(None, description="a file in PEM: its key, readable by its owner only")
     node_ca: Path | None = Field(None, description="a file in PEM: the authorities of nodes' certificates")
     client_ca: Path | None = Field(None, description="a file in PEM: the authorities of clients' certificates")
     security_inter_broker_protocol: Literal["PLAINTEXT", "SSL"] | None = Field(
-        None, description="PLAINTEXT or SSL: how this node dials its peers; SSL where peer_listen is set"
+        None, description="PLAINTEXT or SSL: how this node connects to its peers; by default SSL if peer_listen is set"
     )
     kafka_listen: Address | None = Field(None, description=f"{_AN_ADDRESS}: where this node serves Kafka's clients")
     kafka_advertise: Address | None = Field(
@@ -119,40 +131,57 @@ class Settings(BaseSettings):
     )
     kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_SSL"] | None = Field(
         None,
-        description="PLAINTEXT, SSL (clients by certificate) or SASL_SSL (by password): how kafka_listen is served; if"
-        " not set, as clients are beside it",
+        description="PLAINTEXT, SSL (clients by certificate) or SASL_SSL (by password or token): how Kafka's clients"
+        " authenticate; by default as on password_listen, otherwise as on listen",
     )
     kafka_auto_create_topics_enable: bool = Field(
-        False, description="true to create topics that Kafka's clients mention, false to say that they do not exist"
+        False, description="true to create topics that Kafka's clients name, false to report them as missing"
     )
     kafka_max_connections_per_ip: Count = Field(
-        1_000, description="a whole number from 1 to 1000000: of Kafka's clients from one address at once"
+        _NODE.kafka_connections_per_ip,
+        description="a whole number from 1 to 1000000: connections of Kafka's clients from one address",
+    )
+    kafka_max_request_bytes: SizeBytes = Field(
+        _LIMITS.kafka_request_bytes,
+        description=f"{_A_SIZE}: maximum size of a request of Kafka's clients, as brokers' socket.request.max.bytes",
     )
     rack: str = Field(_NODE.rack, max_length=255, description="the node's rack, for placing replicas")
+    machine: str = Field(
+        _NODE.machine,
+        max_length=255,
+        description="the same name for all nodes of one machine, which never hold two replicas of a partition",
+    )
+    workers: Workers = Field(
+        1,
+        description="a whole number from 1 to 64, or auto for one less than the cores: nodes that share this machine,"
+        " on consecutive ports",
+    )
     witness_only: bool = Field(
-        _NODE.witness_only, description="true for a small node that takes witnesses, and no replicas"
+        _NODE.witness_only, description="true for a small node that accepts witnesses, and no replicas"
     )
     insecure: bool = Field(False, description="true to listen beyond loopback without TLS and authentication")
     authorization: bool = Field(
-        _AUTHORIZATION.enabled, description="true to refuse clients what no rule allows (quorumlog acls)"
+        _AUTHORIZATION.enabled, description="true to refuse requests that no ACL allows (quorumlog acls)"
     )
     super_users: Users = Field(
         "",
         validate_default=True,
-        description="User:NAME,... of those who may do everything; at least one where authorization is on",
+        description="User:NAME,... that may do everything; at least one if authorization is on",
     )
     audit_log: Path | None = Field(
-        None, description="a file for JSON lines: who was refused what, and who has changed what"
+        None, description="a file for JSON lines: refused requests and changes, with their principals"
     )
     connections_max_reauth_ms: Annotated[int, Field(ge=2_000, le=86_400_000)] = Field(
         _NODE.session_lifetime_us // _MS,
-        description=f"{_A_TIME}, at least 2000: how long a sign-in is good; clients renew it",
+        description=f"{_A_TIME}, at least 2000: how long an authenticated session is valid; clients renew it",
     )
     sasl_oauthbearer_jwks_file: Path | None = Field(
         None, description="a file of public keys (JWKS) that only its owner may write: they verify bearer tokens"
     )
-    sasl_oauthbearer_expected_issuer: ClaimText | None = Field(None, description="what tokens say as iss, exactly")
-    sasl_oauthbearer_expected_audience: ClaimText | None = Field(None, description="what tokens say in aud, exactly")
+    sasl_oauthbearer_expected_issuer: ClaimText | None = Field(None, description="the exact value of iss in tokens")
+    sasl_oauthbearer_expected_audience: ClaimText | None = Field(
+        None, description="the exact value of aud, or of one of its items, in tokens"
+    )
     sasl_oauthbearer_sub_claim_name: ClaimText = Field(
         _TOKENS["name_claim"], description="the claim of tokens that names the user"
     )
@@ -168,18 +197,21 @@ class Settings(BaseSettings):
     sasl_oauthbearer_shared_users: Users = Field(
         "",
         validate_default=True,
-        description="User:NAME,... that a token may name though it is a super user's or a user's with a password",
+        description="User:NAME,... of super users, and of users with a password, that a token may name",
     )
     acl_image_max_age_ms: Annotated[int, Field(ge=0, le=86_400_000)] = Field(
         _AUTHORIZATION.image_max_age_ms,
         description="0, or a whole number of milliseconds, at least 20 times heartbeat_interval_ms: this node serves"
-        " records only by rules that are no older",
+        " records only by ACLs that are no older",
     )
     metrics_listen: Address | None = Field(None, description=f"{_AN_ADDRESS}: where Prometheus metrics are served")
     metrics_tls_listen: Address | None = Field(
-        None, description=f"{_AN_ADDRESS}: where they are served by certificate of a user; with tls_certificate"
+        None,
+        description=f"{_AN_ADDRESS}: where metrics are served with TLS, by certificate of a user; with tls_certificate",
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="debug, info, warning or error")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        _NODE.log_level, description="debug, info, warning or error"
+    )
     log_format: Literal["json", "console"] = Field("console", description="json or console")
 
     election_timeout_ms: Milliseconds = Field(
@@ -192,7 +224,7 @@ class Settings(BaseSettings):
         _NODE.broker_session_timeout_us // _MS, description=f"{_A_TIME}, at least twice broker_heartbeat_interval_ms"
     )
     auto_leader_rebalance_enable: bool = Field(
-        _BALANCE.enabled, description="true to give leaderships back to the preferred leaders, false to leave them"
+        _BALANCE.enabled, description="true to return leaderships to the preferred leaders automatically"
     )
     feature_upgrade: Literal["automatic", "manual"] = Field(
         "automatic", description="automatic, or manual to wait for quorumlog features upgrade"
@@ -208,7 +240,7 @@ class Settings(BaseSettings):
     stop_timeout_ms: Milliseconds = Field(_NODE.stop_timeout_us // _MS, description=_A_TIME)
 
     storage_map_size_bytes: Annotated[int, Field(ge=1 << 24, le=1 << 46)] = Field(
-        1 << 40, description="a whole number of bytes, at least 16 MiB: the most that the storage may take"
+        1 << 40, description="a whole number of bytes, at least 16 MiB: maximum size of the storage"
     )
     storage_reserve_bytes: SizeBytes = Field(_LIMITS.storage_reserve_bytes, description=_A_SIZE)
     max_request_bytes: SizeBytes = Field(_LIMITS.request_bytes, description=_A_SIZE)
@@ -216,64 +248,69 @@ class Settings(BaseSettings):
     max_fetch_bytes: SizeBytes = Field(_LIMITS.fetch_bytes, description=_A_SIZE)
     max_pending_produces: Count = Field(_LIMITS.pending_produces, description="a whole number from 1 to 1000000")
     max_parked_fetches: Count = Field(_LIMITS.parked_fetches, description="a whole number from 1 to 1000000")
-    max_connections: Count = Field(10_000, description="a whole number from 1 to 1000000: of each listener at once")
+    max_connections: Count = Field(10_000, description="a whole number from 1 to 1000000: connections of each listener")
     compaction_interval_ms: Milliseconds = Field(
         _NODE.compaction_interval_us // _MS,
-        description=f"{_A_TIME}: how often leaders look whether partitions are worth compacting",
+        description=f"{_A_TIME}: how often leaders check whether partitions are worth compacting",
     )
     damaged_storage: Literal["keep", "move-aside"] = Field("keep", description="keep or move-aside")
     scrub_bytes_per_second: ScrubRate = Field(
         _SCRUB.bytes_per_second,
-        description="a whole number of bytes that the scrub of the storage reads in a second; 0: no scrub",
+        description="a whole number of bytes that the scrub of the storage reads per second; 0: no scrub",
     )
     scrub_interval_ms: Milliseconds = Field(
         _SCRUB.interval_ms, description=f"{_A_TIME}: how often the scrub starts a pass over the whole storage"
     )
     compaction_bytes_per_second: SizeBytes = Field(
-        _LIMITS.compaction_bytes_per_second, description=f"{_A_SIZE}: the most that compaction reads in a second"
+        _LIMITS.compaction_bytes_per_second, description=f"{_A_SIZE}: maximum that compaction reads per second"
     )
     partition_rebalance_interval_ms: Annotated[int, Field(ge=0, le=86_400_000)] = Field(
         _REPAIR.rebalance_interval_us // _MS,
-        description=f"{_A_TIME}: how often partitions are spread evenly by themselves; 0: never",
+        description=f"{_A_TIME}: how often partitions are spread evenly automatically; 0: never",
     )
     replica_recovery_after_ms: Annotated[int, Field(ge=0, le=1 << 42)] = Field(
         _REPAIR.recovery_after_us // _MS,
-        description=f"{_A_TIME}: after that long without a node, its replicas are recreated on others; 0: never",
+        description=f"{_A_TIME}: replicas of a node that is down for longer are recreated on others; 0: never",
     )
     replica_copy_bytes_per_second: CopyRate = Field(
         _LIMITS.copy_bytes_per_second,
-        description=f"0 for no limit, or {LEAST_THROTTLE} bytes and more: the most that a node sends of replicas that"
-        " are being added elsewhere",
+        description=f"0 for no limit, or {LEAST_THROTTLE} bytes and more: maximum that a node sends per second for"
+        " moved replicas",
     )
     group_coordinators: Annotated[int, Field(ge=1, le=1_000)] = Field(
         _GROUPS.coordinators,
-        description="a whole number from 1 to 1000: coordinators of consumer groups; holds when they are created",
+        description="a whole number from 1 to 1000: coordinators of consumer groups; used when they are created",
     )
     group_coordinators_replication_factor: Annotated[int, Field(ge=0, le=7)] = Field(
         _GROUPS.coordinators_factor,
-        description="1, 3, 5 or 7 replicas of each coordinator, or 0: 3 in a cluster of 3 nodes and more, else 1",
+        description="1, 3, 5 or 7 replicas of each coordinator, or 0: 3 in a cluster of 3 nodes and more, otherwise 1",
     )
     offsets_retention_ms: Annotated[int, Field(ge=1_000, le=1 << 42)] = Field(
         _GROUPS.offsets_retention_ms,
         description=f"{_A_TIME}, at least 1000: how long unused committed offsets are kept",
     )
     group_min_session_timeout_ms: Milliseconds | None = Field(
-        None, description=f"{_A_TIME}, at least three times election_timeout_ms (by default that or 2000): least"
+        None,
+        description=f"{_A_TIME}, at least three times election_timeout_ms (by default that, and at least 2000): the"
+        " shortest session timeout that a member may request",
     )
     group_max_session_timeout_ms: Milliseconds = Field(
         _GROUPS.limits.max_session_timeout_ms,
-        description=f"{_A_TIME}, at least group_min_session_timeout_ms: the most that a member may ask for",
+        description=f"{_A_TIME}, at least group_min_session_timeout_ms: the longest session timeout that a member may"
+        " request",
     )
     group_session_timeout_ms: Milliseconds | None = Field(
-        None, description=f"{_A_TIME}, between the two above: of members that ask for no session (by default 45000)"
+        None,
+        description=f"{_A_TIME}, between the two above: session timeout of members that request none (by default"
+        " 45000)",
     )
     group_initial_rebalance_delay_ms: Annotated[int, Field(ge=0, le=60_000)] = Field(
         _GROUPS.limits.initial_rebalance_delay_ms,
-        description=f"{_A_TIME}, at most 60000: how long a classic group's first round waits for further members",
+        description=f"{_A_TIME}, at most 60000: how long a classic group's first rebalance waits for further members",
     )
     metadata_checkpoint_entries: Count = Field(
         _NODE.metadata_checkpoint_entries,
-        description="a whole number from 1 to 1000000: entries of metadata after which a snapshot replaces them",
+        description="a whole number from 1 to 1000000: metadata entries after which a snapshot replaces them",
     )
 
     @field_validator("*", mode="before")
@@ -316,6 +353,17 @@ class Settings(BaseSettings):
         """The kind of listener at which this node dials its peers."""
         wanted = self.security_inter_broker_protocol or ("SSL" if self.peer_listen is not None else "PLAINTEXT")
         return Listener.PEER if wanted == "SSL" else Listener.PLAINTEXT
+
+    @property
+    def peer_socket_place(self) -> tuple[str, int] | None:
+        """Host and port for sockets of peers; port 0: the system chooses one. None: peers reach this node at another
+        address than it listens on, so that a port beside it would lead past what is in between.
+        """
+        if self.peer_socket_listen is not None:
+            return parse_address(self.peer_socket_listen)
+        host, port = parse_address(self.listeners[self.peer_listener])
+        reached = parse_address(self.address)
+        return (host, 0) if reached == (host, port) or (host in _EVERY_ADDRESS and reached[1] == port) else None
 
     @property
     def listeners(self) -> dict[Listener, str]:
@@ -372,7 +420,7 @@ class Settings(BaseSettings):
         own = self.controllers.get(self.node_id, self.address)
         if parse_address(own)[1] != parse_address(self.address)[1]:
             raise SettingsError(
-                f"controllers say that node {self.node_id} is at {own}, but it is reached at {self.address}:"
+                f"controllers lists node {self.node_id} at {own}, but it is reached at {self.address}:"
                 " give the same port in controllers and in listen (or advertise, or peer_listen)"
             )
         if self.broker_session_timeout_ms < 2 * self.broker_heartbeat_interval_ms:
@@ -394,25 +442,15 @@ class Settings(BaseSettings):
             endpoints=self._endpoints(),
             peer_listener=self.peer_listener,
             rack=self.rack,
+            machine=self.machine,
             witness_only=self.witness_only,
             version=version("quorumlog"),
             data_dir=str(self.data_dir.absolute()),
-            raft=RaftOptions(
-                election_timeout_us=self.election_timeout_ms * _MS,
-                heartbeat_interval_us=self.heartbeat_interval_ms * _MS,
-                # A data replica counts as silent after three missed heartbeats.
-                witness_silence_us=max(_RAFT.witness_silence_us, 3 * self.heartbeat_interval_ms * _MS),
-            ),
-            limits=NodeLimits(
-                request_bytes=self.max_request_bytes,
-                batch_bytes=self.max_batch_bytes,
-                fetch_bytes=self.max_fetch_bytes,
-                pending_produces=self.max_pending_produces,
-                parked_fetches=self.max_parked_fetches,
-                storage_reserve_bytes=self.storage_reserve_bytes,
-                compaction_bytes_per_second=self.compaction_bytes_per_second,
-                copy_bytes_per_second=self.replica_copy_bytes_per_second,
-            ),
+            log_level=self.log_level,
+            kafka_connections_per_ip=self.kafka_max_connections_per_ip,
+            configured=self._configured(),
+            raft=self._raft_options(),
+            limits=self._limits(),
             balance=BalanceOptions(
                 enabled=self.auto_leader_rebalance_enable,
                 check_interval_us=self.leader_imbalance_check_interval_seconds * 1_000_000,
@@ -437,6 +475,50 @@ class Settings(BaseSettings):
             producer_id_expiration_us=self.producer_id_expiration_ms * _MS,
         )
 
+    def _raft_options(self) -> RaftOptions:
+        return RaftOptions(
+            election_timeout_us=self.election_timeout_ms * _MS,
+            heartbeat_interval_us=self.heartbeat_interval_ms * _MS,
+            # A data replica counts as silent after three missed heartbeats.
+            witness_silence_us=max(_RAFT.witness_silence_us, 3 * self.heartbeat_interval_ms * _MS),
+        )
+
+    def _limits(self) -> NodeLimits:
+        return NodeLimits(
+            request_bytes=self.max_request_bytes,
+            kafka_request_bytes=self.kafka_max_request_bytes,
+            batch_bytes=self.max_batch_bytes,
+            fetch_bytes=self.max_fetch_bytes,
+            pending_produces=self.max_pending_produces,
+            parked_fetches=self.max_parked_fetches,
+            storage_reserve_bytes=self.storage_reserve_bytes,
+            compaction_bytes_per_second=self.compaction_bytes_per_second,
+            copy_bytes_per_second=self.replica_copy_bytes_per_second,
+        )
+
+    def with_values(self, changes: Mapping[str, object]) -> Settings:
+        """Returns these settings with other values of some.
+
+        Their sources stay those of the values that they replace, or are that of ``node_id``, from which others derive.
+        """
+        copied = self.model_copy(update=dict(changes))
+        derived = list(self._given.get("node_id", ()))[:1]
+        copied._given = {**self._given, **{name: self._given.get(name, derived) for name in changes}}
+        return copied
+
+    def _configured(self) -> tuple[ConfiguredSetting, ...]:
+        """Returns every setting with its values and their sources."""
+        configured = []
+        for name, field in type(self).model_fields.items():
+            given = list(self._given.get(name, ()))
+            if given:
+                given[0] = (getattr(self, name), given[0][1])
+            if not field.is_required():
+                given.append((field.default, SettingSource.DEFAULT))
+            values = tuple((setting_text(value), source) for value, source in given)
+            configured.append(ConfiguredSetting(name, values))
+        return tuple(configured)
+
     def token_options(self) -> TokenOptions | None:
         """Returns the requirements on bearer tokens; None if tokens are not accepted.
 
@@ -449,7 +531,10 @@ class Settings(BaseSettings):
                     expected = _expected("sasl_oauthbearer_jwks_file")
                     raise SettingsError(f"{name} is set without sasl_oauthbearer_jwks_file: expected {expected}")
             return None
-        for name in ("sasl_oauthbearer_expected_issuer", "sasl_oauthbearer_expected_audience", "password_listen"):
+        needed = ["sasl_oauthbearer_expected_issuer", "sasl_oauthbearer_expected_audience"]
+        if self.kafka_listen is None or self.kafka_proof is not Listener.PASSWORD:
+            needed.append("password_listen")
+        for name in needed:
             if getattr(self, name) is None:
                 raise SettingsError(f"{name} is not set beside sasl_oauthbearer_jwks_file: expected {_expected(name)}")
         assert self.sasl_oauthbearer_expected_issuer is not None and self.sasl_oauthbearer_expected_audience is not None
@@ -539,13 +624,62 @@ def load(flags: Mapping[str, object], config: Path | None = None) -> Settings:
     Raises:
         SettingsError: an unknown name, a wrong or a missing value, or a file that cannot be read.
     """
-    given = {name: value for name, value in flags.items() if value is not None}
+    overrides = {name: value for name, value in flags.items() if value is not None}
     from_environment = _from_environment()
     from_file = {} if config is None else _from_file(config)
     origins = dict.fromkeys(from_file, f"in {config}")
     origins |= {name: f"from {ENV_PREFIX}{name.upper()}" for name in from_environment}
-    origins |= {name: f"from --{name.replace('_', '-')}" for name in given}
-    return _validated({**from_file, **from_environment, **given}, origins)
+    origins |= {name: f"from --{name.replace('_', '-')}" for name in overrides}
+    settings = _validated({**from_file, **from_environment, **overrides}, origins)
+    sources = (
+        (overrides, SettingSource.COMMAND_LINE),
+        (from_environment, SettingSource.ENVIRONMENT),
+        (from_file, SettingSource.FILE),
+    )
+    settings._given = {
+        name: [(values[name], source) for values, source in sources if name in values] for name in origins
+    }
+    return settings
+
+
+def parse_setting(name: str, text: str) -> Any:
+    """Returns the value of a setting that is given as text.
+
+    Raises:
+        SettingsError: it is not valid.
+    """
+    value: object = text.strip()
+    try:
+        if Settings.model_fields[name].annotation in _WHOLE_NUMBERS:
+            value = parse_integer(text.strip())
+        return _adapter(name).validate_python(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        reason = first["msg"].removeprefix("Value error, ") if first["type"] == "value_error" else ""
+    except ValueError:
+        reason = ""
+    detail = f" ({reason})" if reason else ""
+    raise SettingsError(f"wrong value {text[:80]!r} for {name}{detail}: expected {_expected(name)}")
+
+
+@functools.cache
+def _adapter(name: str) -> TypeAdapter[Any]:
+    field = Settings.model_fields[name]
+    annotation: Any = field.annotation
+    return TypeAdapter(Annotated[(annotation, *field.metadata)] if field.metadata else annotation)
+
+
+def setting_text(value: object) -> str:
+    """Returns the value of a setting as it is written in the environment; empty for one that is not set."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}@{each}" for key, each in value.items())
+    if isinstance(value, frozenset):
+        return ",".join(sorted(map(str, value)))
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def check(values: Mapping[str, object], origin: str) -> None:
@@ -577,8 +711,8 @@ def _from_environment() -> dict[str, object]:
         if not variable.startswith(ENV_PREFIX) or name in Settings.model_fields:
             continue
         if close := difflib.get_close_matches(name, Settings.model_fields, 1, _TYPO_LIKENESS):
-            meant = ENV_PREFIX + close[0].upper()
-            raise SettingsError(f"unknown setting {variable} in the environment: did you mean {meant}?")
+            intended = ENV_PREFIX + close[0].upper()
+            raise SettingsError(f"unknown setting {variable} in the environment: did you mean {intended}?")
     return EnvSettingsSource(Settings)()
 
 

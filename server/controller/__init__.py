@@ -23,6 +23,7 @@ May import: `hosting`, `metadata`, `authorization`, `quotas`, `server` itself.
 - `disk_replacement`: replaces lost disks, step by step.
 - `quorum_decisions`: decisions on the voters of the metadata quorum.
 - `replica_assignment`: load and limits of nodes, and explicit assignments in requests.
-- `placement`: spreads replicas and leaders over nodes and racks.
+- `machines`: machines as failure domains: no two replicas of a partition share one.
+- `placement`: spreads replicas and leaders over nodes, machines and racks.
 - `witness_placement`: placement of the witnesses of partitions with an even number of replicas.
 """

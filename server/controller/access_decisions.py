@@ -4,14 +4,21 @@ log."""
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from quorumlog.server.controller.decision import ControllerDecision, answer_now
-from quorumlog.server.controller.feature_levels import refuse_below_second
+from quorumlog.server.controller.feature_levels import refuse_below, refuse_below_second
 from quorumlog.server.metadata.acl_rules import check_filter, check_rule
 from quorumlog.server.metadata.client_quotas import check_quotas
-from quorumlog.server.metadata.credentials import check_revocations, check_users
+from quorumlog.server.metadata.credentials import (
+    UserPassword,
+    check_revocations,
+    check_users,
+    needs_mechanisms,
+    omit_unstored,
+)
 from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.metadata.records import THIRD_FEATURE_LEVEL
 from quorumlog.server.step.request_context import USER_PREFIX
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import metadata_log_pb2, peer_pb2
@@ -25,6 +32,7 @@ from quorumlog.v1.credentials_pb2 import (
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 from quorumlog.v1.quotas_pb2 import AlterClientQuotasRequest, AlterClientQuotasResponse
 from quorumlog.wire.request_limits import MAX_ACL_FILTERS, MAX_ACLS_CHANGED
+from quorumlog.wire.scram import ScramMechanism
 
 _SALT_KEY_BYTES = 32
 
@@ -110,13 +118,18 @@ class CredentialDecisions:
         refused = (
             refuse_below_second(self._image, "users with passwords are stored")
             or check_users(request)
+            or fit_to_level(self._image, request)
             or self._refuse_super_users(principal, request)
-            or credentials.check_users(request.upsertions, request.deletions)
+            or credentials.check_users(request)
         )
-        if refused is not None:
+        if refused is not None or not (request.upsertions or request.deletions):
             response = AlterUserScramCredentialsResponse(error=refused)
             return answer_now(number, peer_pb2.ControllerResponse(alter_user_scram_credentials=response))
-        body = metadata_log_pb2.UsersAltered(upsertions=request.upsertions, deletions=request.deletions)
+        body = metadata_log_pb2.UsersAltered(
+            upsertions=request.upsertions,
+            deletions=request.deletions,
+            deletion_mechanisms=request.deletion_mechanisms,
+        )
         if not credentials.salt_key:
             body.salt_key = self._rng.randbytes(_SALT_KEY_BYTES)
         command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, users_altered=body)
@@ -135,11 +148,11 @@ class CredentialDecisions:
                 return _of_super_user(
                     f"{each.user} is a super user's name: confirm its password with for_super_user (--super-user)"
                 )
-            held = each.user in known and known[each.user].for_super_user
+            held = _is_for_super_user(known.get(each.user, {}))
             if (is_named_so or each.for_super_user or held) and not may:
                 return _of_super_user(f"only a super user sets a password for a super user, such as {each.user}")
         for name in request.deletions:
-            if not may and name in known and known[name].for_super_user:
+            if not may and _is_for_super_user(known.get(name, {})):
                 return _of_super_user(f"only a super user deletes the password of a super user, such as {name}")
         return None
 
@@ -156,6 +169,23 @@ class CredentialDecisions:
         body = metadata_log_pb2.RevocationsAltered(revoke=request.revoke, restore=request.restore)
         command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, revocations_altered=body)
         return ControllerDecision(number, commands=(command,))
+
+
+def fit_to_level(image: MetadataImage, request: AlterUserScramCredentialsRequest) -> Error | None:
+    """Returns the error if the cluster cannot store passwords at its feature level, or None.
+
+    Removes deletions without effect at that level; nothing may be left of the request.
+    """
+    if image.feature_level >= THIRD_FEATURE_LEVEL:
+        return None
+    if needs_mechanisms(request):
+        return refuse_below(image, THIRD_FEATURE_LEVEL, "passwords for SCRAM-SHA-512 are stored")
+    omit_unstored(request)
+    return None
+
+
+def _is_for_super_user(passwords: Mapping[ScramMechanism, UserPassword]) -> bool:
+    return any(each.for_super_user for each in passwords.values())
 
 
 def _of_super_user(problem: str) -> Error:

@@ -1,5 +1,5 @@
 """Automatic moves of the controller, where the settings enable them: towards balance, and off nodes that have been down
-for long. Both are off by default: moving data costs disk and network, and an operator may know better."""
+for long. Both are off by default: moving data costs disk and network, and an operator may decide better."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class BrokerLiveness:
             if gone and not broker.fenced:
                 yield broker, True
             elif broker.fenced and not gone and session.applied_index >= broker.epoch:
-                # It has applied its own registration, so it knows its epoch.
+                # It has applied its own registration, so it has its epoch.
                 yield broker, False
 
     def _forget_settled(self, now: int) -> None:
@@ -125,7 +125,7 @@ class BrokerLiveness:
                 del self._proposed[key]
 
     def _schedule(self, now: int) -> None:
-        """Schedules the next check at the earliest expiry, and often enough to tell a pause of this process from
+        """Schedules the next check at the earliest expiry, and often enough to distinguish a pause of this process from
         silence."""
         # Heartbeats postpone the session deadlines again and again, so lost proposals have deadlines of their own.
         deadline = min((now + self._timeout // 6, *self._proposed.values()))

@@ -22,7 +22,7 @@ from quorumlog.server.controller.decision import ControllerDecision, answer_now,
 from quorumlog.server.controller.disk_replacement import DiskReplacement
 from quorumlog.server.controller.feature_levels import FeatureLevels, refuse_below_second
 from quorumlog.server.controller.forwarded_requests import ControllersImage, ForwardedRequests
-from quorumlog.server.controller.node_decisions import NodeDecisions
+from quorumlog.server.controller.node_decisions import NodeDecisions, decide_on_node_settings
 from quorumlog.server.controller.node_drain import NodeDrain
 from quorumlog.server.controller.quorum_decisions import QuorumDecisions
 from quorumlog.server.controller.reassignment_decisions import ReassignmentDecisions
@@ -192,6 +192,8 @@ class Controller:
                 return self._credentials.alter_revocations(wall_ms, number, request.alter_revocations)
             case "alter_client_quotas":
                 return decide_on_quotas(self._image, wall_ms, number, request.alter_client_quotas)
+            case "alter_node_settings":
+                return decide_on_node_settings(self._image, wall_ms, number, request.alter_node_settings)
             case other:
                 problem = error(
                     ErrorCode.INVALID_REQUEST, f"the controller does not answer {other or 'empty requests'}"
@@ -214,8 +216,10 @@ class Controller:
             problem = f"node {registration.node_id} has no data directory id of 1 to 64 characters"
         elif not 1 <= len(registration.host) <= 255 or not 1 <= registration.port <= 65535:
             problem = f"node {registration.node_id} has no address at which it can be reached"
-        elif len(registration.rack) > 255 or len(registration.version) > 64:
-            problem = f"node {registration.node_id} has a rack or version of unreasonable length"
+        elif max(len(registration.rack), len(registration.machine)) > 255 or len(registration.version) > 64:
+            problem = f"node {registration.node_id} has a rack, machine or version of unreasonable length"
+        elif not registration.machine.isprintable():
+            problem = f"the machine of node {registration.node_id} has a name that cannot be printed"
         elif registration.node_id not in self._image.brokers and len(self._image.brokers) >= self._options.brokers:
             problem = f"the cluster has {self._options.brokers} nodes, which is the limit"
         else:

@@ -8,10 +8,10 @@ two nodes started late would be lost with that node.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from quorumlog.server.controller.placement import place
+from quorumlog.server.controller.placement import count_machines, place
 from quorumlog.server.controller.replica_assignment import (
     Placement,
     TopicLimits,
@@ -49,7 +49,7 @@ def plan_coordinators(
     image: MetadataImage,
     under_way: Sequence[Placement],
     plan: CoordinatorPlan,
-    voters: int,
+    voters: Collection[int],
     rng: random.Random,
     limits: TopicLimits,
 ) -> metadata_log_pb2.CreateTopic | errors_pb2.Error:
@@ -57,17 +57,18 @@ def plan_coordinators(
 
     Arguments:
         under_way: replicas that are proposed and not yet applied; they count as load.
-        voters: current number of voters of the metadata quorum.
+        voters: current voters of the metadata quorum.
     """
     registered = len(image.brokers)
     factor = plan.factor or _usual_factor(image, voters)
-    needed = max(voters, factor)
+    needed = max(len(voters), factor)
     if registered < needed:
         return _not_yet(f"{registered} of {needed} nodes have registered")
     # They are placed permanently, so nodes that are being drained must be used if the others are too few.
     nodes = candidates(image, under_way, factor, drained=True)
-    if len(nodes) < factor:
-        return _not_yet(f"{len(nodes)} nodes can have one, and each coordinator needs {factor} replicas")
+    if count_machines(nodes) < factor:
+        able = f"{len(nodes)} nodes" if count_machines(nodes) == len(nodes) else f"{count_machines(nodes)} machines"
+        return _not_yet(f"{able} can have one, and each coordinator needs {factor} replicas")
     refused = check_partitions(plan.coordinators, limits) or image.topic_table.check_new(GROUPS_TOPIC)
     if refused is not None:
         return refused
@@ -89,12 +90,14 @@ def plan_coordinators(
     )
 
 
-def _usual_factor(image: MetadataImage, voters: int) -> int:
-    """Returns three if there are enough nodes; two, and a witness, if one of three accepts witnesses only."""
-    nodes = max(voters, len(image.brokers))
-    if nodes < REPLICAS:
+def _usual_factor(image: MetadataImage, voters: Collection[int]) -> int:
+    """Returns three if there are enough machines; two, and a witness, if one of three accepts witnesses only. A voter
+    that has not registered counts as a machine: it must be waited for, and may be one."""
+    brokers = image.brokers.values()
+    absent = sum(node not in image.brokers for node in voters)
+    if absent + len({broker.machine for broker in brokers}) < REPLICAS:
         return 1
-    return max(1, min(REPLICAS, nodes - sum(broker.witness_only for broker in image.brokers.values())))
+    return max(1, min(REPLICAS, absent + len({broker.machine for broker in brokers if not broker.witness_only})))
 
 
 def _not_yet(why: str) -> errors_pb2.Error:

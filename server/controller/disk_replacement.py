@@ -54,7 +54,7 @@ class DiskReplacement:
     Arguments:
         image: the controller's image, read only here.
         members: returns the current members of the metadata group.
-        liveness: knows which losses each node has stored.
+        liveness: tracks which losses each node has stored.
         patience_us: time after which a proposal that was not applied counts as lost.
     """
 
@@ -168,10 +168,10 @@ class DiskReplacement:
                 node for node in partition.returning if node not in partition.wanted and self._may_return(node)
             )
             if coming and not partition.is_moving and self._know_of_loss(partition, coming):
-                wish = wish_of(partition, partition.returning, coming)
-                wish.bytes_per_second = self._throttle(coming)
-                if complete_wish(image, wish):
-                    yield wish
+                request = wish_of(partition, partition.returning, coming)
+                request.bytes_per_second = self._throttle(coming)
+                if complete_wish(image, request):
+                    yield request
                     room -= 1
 
     def _may_return(self, node_id: int) -> bool:

@@ -13,7 +13,8 @@ from quorumlog.wire.request_limits import LEAST_THROTTLE
 
 
 class FeatureLevels:
-    """Raises the feature level, one at a time, once no node is left that would misread the new records.
+    """Raises the feature level to the highest that all nodes support: no node may be left that would misread the new
+    records.
 
     Arguments:
         image: the controller's image.
@@ -44,8 +45,15 @@ class FeatureLevels:
 
     def raising(self, wall_ms: int) -> metadata_log_pb2.MetadataCommand:
         """Returns the command that raises the level."""
-        body = metadata_log_pb2.RaiseFeatureLevel(level=self._image.feature_level + 1)
+        body = metadata_log_pb2.RaiseFeatureLevel(level=self._highest())
         return metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, raise_feature_level=body)
+
+    def _highest(self) -> int:
+        """Returns the highest level that all nodes support; at least the current one."""
+        level = self._image.feature_level
+        while level < FEATURE_LEVEL and self._image.supports(level + 1):
+            level += 1
+        return level
 
     def decide(self, wall_ms: int, number: int, request: admin_pb2.UpgradeFeaturesRequest) -> ControllerDecision:
         """Decides on an operator's request to raise the level."""
@@ -55,26 +63,31 @@ class FeatureLevels:
             problem = f"nodes {older} are of a version that does not support feature level {level + 1}: upgrade them"
             return refusal(number, error(ErrorCode.UNSUPPORTED_VERSION, problem))
         if level >= FEATURE_LEVEL or request.validate_only:
-            reached = admin_pb2.UpgradeFeaturesResponse(feature_level=min(level + 1, FEATURE_LEVEL))
+            reached = admin_pb2.UpgradeFeaturesResponse(feature_level=self._highest())
             return answer_now(number, peer_pb2.ControllerResponse(upgrade_features=reached))
         return ControllerDecision(number, commands=(self.raising(wall_ms),))
 
 
 def refuse_below_second(image: MetadataImage, what: str) -> errors_pb2.Error | None:
-    """Returns the error if something cannot be done before feature level 2; None if it can.
+    """Returns the error if something cannot be done before feature level 2; None if it can. See ``refuse_below``."""
+    return refuse_below(image, SECOND_FEATURE_LEVEL, what)
+
+
+def refuse_below(image: MetadataImage, level: int, what: str) -> errors_pb2.Error | None:
+    """Returns the error if something cannot be done before a feature level; None if it can.
 
     Arguments:
         what: subject and verb of a sentence: "producer names are deleted".
     """
-    if image.feature_level >= SECOND_FEATURE_LEVEL:
+    if image.feature_level >= level:
         return None
-    nodes = image.older_nodes(SECOND_FEATURE_LEVEL)
+    nodes = image.older_nodes(level)
     if not nodes and not image.topics:
         # It rises automatically with the next heartbeats: a restore may arrive before them.
         return error(ErrorCode.SERVER_BUSY, f"the cluster has just formed, and {what} in a moment: try again")
     older = ", ".join(map(str, nodes)) or "none"
     problem = (
-        f"{what} at feature level {SECOND_FEATURE_LEVEL}, the cluster is at {image.feature_level}: upgrade all nodes"
+        f"{what} at feature level {level}, the cluster is at {image.feature_level}: upgrade all nodes"
         f" (older: {older}), see quorumlog features describe"
     )
     return error(ErrorCode.UNSUPPORTED_VERSION, problem)

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from quorumlog.raft.types import NO_NODE
+from quorumlog.server.config.dynamic_settings import problem_with_value
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
 from quorumlog.server.controller.disk_replacement import DiskReplacement, LossPlan
-from quorumlog.server.controller.feature_levels import refuse_below_second, refuse_throttle
+from quorumlog.server.controller.feature_levels import refuse_below, refuse_below_second, refuse_throttle
 from quorumlog.server.controller.node_drain import Move, NodeDrain
-from quorumlog.server.controller.quorum_decisions import refuse_voters
 from quorumlog.server.metadata.departures import still_named
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.records import ApplyResult, BrokerRecord
+from quorumlog.server.metadata.node_settings import check_node_settings_size
+from quorumlog.server.metadata.records import THIRD_FEATURE_LEVEL, ApplyResult, BrokerRecord
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.node_settings_pb2 import AlterNodeSettingsRequest, AlterNodeSettingsResponse
 
 #: Maximum number of moves in an answer. A plan of all partitions of a large cluster would not fit into a message
 #: between nodes.
@@ -90,7 +92,7 @@ class NodeDecisions:
         moves = list(self._evacuation.plan(broker.node_id, successor))
         voters = self._evacuation.quorum_after(broker.node_id, successor)
         problem = self._check_successor(broker, successor) or _check_moves(broker, moves)
-        problem = problem or (refuse_voters(self._image, voters) if voters else None)
+        problem = problem or (self._evacuation.refuse_quorum(voters) if voters else None)
         problem = problem or refuse_throttle(self._image, request.bytes_per_second)
         if problem is not None:
             return refusal(number, problem)
@@ -157,8 +159,8 @@ class NodeDecisions:
             commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, reassign_replicas=body))
         voters = self._evacuation.quorum_restored(broker)
         if voters:
-            wish = metadata_log_pb2.WantQuorum(voters=voters, wishes=self._image.quorum.wishes)
-            commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, want_quorum=wish))
+            wanted = metadata_log_pb2.WantQuorum(voters=voters, wishes=self._image.quorum.wishes)
+            commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, want_quorum=wanted))
         # It comes last, so that a repetition finds what is left to cancel. And always: the log may have a drain that is
         # not applied yet.
         commands.append(_want(wall_ms, broker, leaving=False))
@@ -277,7 +279,7 @@ def _check_moves(broker: BrokerRecord, moves: Sequence[Move]) -> errors_pb2.Erro
     first = stuck[0]
     problem = (
         f"{len(stuck)} of {len(moves)} replicas on node {broker.node_id} have nowhere to go, for example that of"
-        f" {first.name} on nodes {','.join(map(str, first.wanted))}: add a node, or start one"
+        f" {first.name} on nodes {','.join(map(str, first.wanted))}: add a node on another machine, or start one"
         " that is down"
     )
     return error(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
@@ -294,3 +296,40 @@ def _merged(results: Sequence[ApplyResult], response: admin_pb2.AlterNodeRespons
     """Returns the answer as planned, unless the last command was refused when it was applied."""
     applied = results[-1].response
     return applied if applied.alter_node.HasField("error") else peer_pb2.ControllerResponse(alter_node=response)
+
+
+def decide_on_node_settings(
+    image: MetadataImage, wall_ms: int, number: int, request: AlterNodeSettingsRequest
+) -> ControllerDecision:
+    """Decides on a request to change settings of nodes.
+
+    Arguments:
+        image: the controller's image.
+        wall_ms: milliseconds since the epoch.
+        number: id of the request.
+    """
+    refused = (
+        refuse_below(image, THIRD_FEATURE_LEVEL, "settings of nodes are stored")
+        or check_node_settings_size(request)
+        or check_dynamic(request)
+        or image.node_settings.check(request.alterations, image.brokers)
+    )
+    if refused is not None or request.validate_only:
+        response = AlterNodeSettingsResponse(error=refused)
+        return answer_now(number, peer_pb2.ControllerResponse(alter_node_settings=response))
+    body = metadata_log_pb2.NodeSettingsAltered(alterations=request.alterations)
+    command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, node_settings_altered=body)
+    return ControllerDecision(number, commands=(command,))
+
+
+def check_dynamic(request: AlterNodeSettingsRequest) -> errors_pb2.Error | None:
+    """Returns the error for a setting that cannot be changed at run time, or for a value that is not valid, or None.
+
+    Records with any key may be removed: a later version may have written them.
+    """
+    for alteration in request.alterations:
+        for op in alteration.ops:
+            problem = problem_with_value(op.key, op.value) if op.HasField("value") else None
+            if problem is not None:
+                return error(ErrorCode.INVALID_CONFIG, problem)
+    return None

@@ -16,7 +16,7 @@ from quorumlog.server.controller.replica_assignment import TopicLimits
 from quorumlog.server.controller.witness_placement import complete_wish
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import BrokerRecord, PartitionRecord
-from quorumlog.v1 import metadata_log_pb2
+from quorumlog.v1 import errors_pb2, metadata_log_pb2
 
 #: Maximum number of partitions that are being moved at once because nodes leave. Each leader copies a few of them at a
 #: time; more of them would only take longer to cancel.
@@ -94,9 +94,9 @@ class NodeDrain:
                     self._proposed[group] = now + self._patience_us
                     room -= group not in moving
             voters = self.quorum_after(broker.node_id, broker.successor)
-            if voters and None not in self._proposed and refuse_voters(self._image, voters) is None:
-                wish = metadata_log_pb2.WantQuorum(voters=voters, wishes=self._image.quorum.wishes)
-                commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, want_quorum=wish))
+            if voters and None not in self._proposed and self.refuse_quorum(voters) is None:
+                request = metadata_log_pb2.WantQuorum(voters=voters, wishes=self._image.quorum.wishes)
+                commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, want_quorum=request))
                 self._proposed[None] = now + self._patience_us
         return commands
 
@@ -107,8 +107,8 @@ class NodeDrain:
         would never end.
 
         Arguments:
-            successor: the node that takes over the replicas, unless it has one of the partition; NO_NODE if each goes
-                to the node with the fewest, if possible in a rack without another replica.
+            successor: the node that takes over the replicas, unless its machine has one of the partition; NO_NODE if
+                each goes to the node with the fewest, if possible in a rack without another replica.
         """
         image = self._image
         on_node = (image.partitions[group] for group in image.replica_index.on(node_id))
@@ -153,6 +153,11 @@ class NodeDrain:
         if heir is None or heir.fenced or heir.leaving or successor in before or not has_vote:
             return ()
         return tuple(sorted({*before, successor} - {node_id}))
+
+    def refuse_quorum(self, voters: tuple[int, ...]) -> errors_pb2.Error | None:
+        """Returns the error if the voters after a node's vote was taken over cannot form a metadata quorum; None if
+        they can."""
+        return refuse_voters(self._image, voters, self._image.quorum.voters or self._voters())
 
     def quorum_restored(self, broker: BrokerRecord) -> tuple[int, ...]:
         """Returns the voters once a drain is cancelled whose successor was to take over the node's vote, and has not

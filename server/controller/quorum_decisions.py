@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
 from quorumlog.server.controller.feature_levels import refuse_below_second
+from quorumlog.server.controller.machines import crowded_voter
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
@@ -38,7 +39,7 @@ class QuorumDecisions:
         if problem is not None:
             return refusal(number, problem)
         wanted = sorted({*before, *added} - removed)
-        problem = refuse_voters(self._image, wanted)
+        problem = refuse_voters(self._image, wanted, before)
         if problem is not None:
             return refusal(number, problem)
         if request.validate_only or wanted == sorted(before):
@@ -72,8 +73,12 @@ class QuorumDecisions:
         return error(ErrorCode.INVALID_REQUEST, problem)
 
 
-def refuse_voters(image: MetadataImage, wanted: Sequence[int]) -> errors_pb2.Error | None:
-    """Returns the error if these nodes cannot form a metadata quorum; None if they can."""
+def refuse_voters(image: MetadataImage, wanted: Sequence[int], before: Collection[int]) -> errors_pb2.Error | None:
+    """Returns the error if these nodes cannot form a metadata quorum; None if they can.
+
+    Arguments:
+        before: the voters that were wanted until now.
+    """
     if not wanted:
         return error(ErrorCode.INVALID_REQUEST, "no voter would be left in the metadata quorum: keep at least one")
     if len(wanted) > MAX_VOTERS:
@@ -86,7 +91,8 @@ def refuse_voters(image: MetadataImage, wanted: Sequence[int]) -> errors_pb2.Err
             " could no longer change its metadata"
         )
         return error(ErrorCode.INVALID_REQUEST, problem)
-    return None
+    crowded = crowded_voter(image, [node for node in wanted if node not in before], wanted)
+    return error(ErrorCode.INVALID_REQUEST, crowded) if crowded else None
 
 
 def _listed(nodes: Sequence[int]) -> str:

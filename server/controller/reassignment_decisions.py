@@ -8,15 +8,16 @@ from collections.abc import Sequence
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
 from quorumlog.server.controller.feature_levels import refuse_throttle
+from quorumlog.server.controller.machines import two_on_one_machine
 from quorumlog.server.controller.replica_assignment import TopicLimits
 from quorumlog.server.controller.topic_plans import refuse_even_below_second
 from quorumlog.server.controller.witness_placement import witness_for
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.moves import check_wish
+from quorumlog.server.metadata.moves import check_wish, refuse_without_witness
 from quorumlog.server.metadata.records import ApplyResult, PartitionRecord
 from quorumlog.server.metadata.topic_config import (
     InvalidTopicConfigError,
-    check_against_replication,
+    check_consistency,
     parse_topic_config,
 )
 from quorumlog.server.step.wire_errors import error
@@ -81,6 +82,9 @@ class ReassignmentDecisions:
         refused = self._check(partition, wanted, coming) if wanted else None
         if wanted and keeps_factor:
             refused = refused or _refuse_other_factor(partition, wanted)
+        if wanted and len(wanted) % 2 == 0 and witness == NO_NODE:
+            # Without one in the command the present one would stay, which may be on the machine of a replica.
+            refused = refused or refuse_without_witness(partition, wanted)
         refused = refused or check_wish(partition, wanted, witness)
         if refused is not None:
             return refused
@@ -103,9 +107,12 @@ class ReassignmentDecisions:
         down = [node for node in new if self._image.is_fenced(node)]
         bare = [node for node in new if node in brokers and brokers[node].witness_only]
         leaving = [node for node in new if node in brokers and brokers[node].leaving]
+        together = two_on_one_machine(self._image, wanted)
         problem = ""
         if len(set(wanted)) != len(wanted):
             problem = "a node cannot hold two replicas of the same partition"
+        elif together:
+            problem = together
         elif unknown:
             nodes = ", ".join(map(str, sorted(brokers)))
             problem = f"node {unknown[0]} is not registered; the nodes are {nodes}"
@@ -123,7 +130,7 @@ class ReassignmentDecisions:
             if too_early is not None:
                 return too_early
         try:
-            check_against_replication(parse_topic_config(partition.topic.configs), len(wanted))
+            check_consistency(parse_topic_config(partition.topic.configs), len(wanted))
         except InvalidTopicConfigError as invalid:
             return error(ErrorCode.INVALID_CONFIG, str(invalid))
         return self._check_room(new, coming)
@@ -156,8 +163,8 @@ def _response(
     any."""
     applied = iter(results)
     response = admin_pb2.ReassignPartitionsResponse()
-    for wish, plan in zip(request.reassignments, plans, strict=True):
-        outcome = response.results.add(topic=wish.topic, partition=wish.partition)
+    for reassignment, plan in zip(request.reassignments, plans, strict=True):
+        outcome = response.results.add(topic=reassignment.topic, partition=reassignment.partition)
         if isinstance(plan, errors_pb2.Error):
             outcome.error.CopyFrom(plan)
         elif results:

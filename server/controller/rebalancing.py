@@ -1,9 +1,9 @@
 """Spreads replicas, their bytes and leaderships evenly over nodes and racks, with few moves.
 
-A plan has four aims, the most important first, and each keeps what those before it have reached: replicas of a
-partition are in different racks; nodes have equally many replicas; and equally many bytes; and are the preferred leader
-of equally many partitions, for which nothing is copied. Each step moves from the node with the most to the one with the
-least. Pure.
+A plan has five aims, the most important first, and each keeps what those before it have reached: replicas of a
+partition, and its witness, are on different machines, whatever placed them; replicas are in different racks; nodes have
+equally many replicas; and equally many bytes; and are the preferred leader of equally many partitions, for which
+nothing is copied. Each step moves from the node with the most to the one with the least. Pure.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from quorumlog.raft.types import NO_NODE
+from quorumlog.server.controller.machines import are_apart, machine_of, machines_of
 from quorumlog.server.controller.replacement_placement import rack_of
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import BrokerRecord, PartitionRecord
@@ -62,6 +63,7 @@ class Rebalancing:
         self._bytes = Counter({node: sum(sizes.get(group, 0) for group in copies[node]) for node in self._able})
         self.before = self._loads()
         if len(self._able) > 1:
+            self._part_machines()
             self._spread_over_racks()
             self._even_replicas()
             self._even_bytes()
@@ -103,12 +105,21 @@ class Rebalancing:
         """Returns the number of racks that a partition would be in."""
         return len({self._racks.get(coming if node == leaving else node) for node in nodes})
 
+    def _is_apart(self, group: int, leaving: int, coming: int) -> bool:
+        """True if no other replica of a partition, nor its witness, is on the node that a replica would move to, or on
+        its machine: a witness does not become a replica."""
+        staying = [
+            node for node in (*self._nodes(group), self._image.partitions[group].wanted_witness) if node != leaving
+        ]
+        brokers = self._image.brokers
+        return machine_of(brokers, coming) not in machines_of(brokers, staying)
+
     def _fits(self, group: int, leaving: int, coming: int) -> bool:
         nodes = self._nodes(group)
         if coming in nodes or leaving not in nodes or not self._may_change(group):
             return False
-        if coming in self._image.partitions[group].witness_hosts:
-            return False  # A witness does not become a replica.
+        if not self._is_apart(group, leaving, coming):
+            return False
         return self._racks_with(nodes, leaving, coming) >= len({self._racks.get(node) for node in nodes})
 
     def _move(self, group: int, leaving: int, coming: int) -> None:
@@ -136,6 +147,26 @@ class Rebalancing:
 
     # -- aims ---------------------------------------------------------------------------------------------------------
 
+    def _part_machines(self) -> None:
+        """Moves replicas until no two of a partition, nor one and its witness, are on the same machine.
+
+        They can be where an older controller has placed them, or nodes have changed their machine.
+        """
+        brokers = self._image.brokers
+        if len(machines_of(brokers, brokers)) == len(brokers):
+            return  # Every node has a machine of its own.
+        for group, partition in self._image.partitions.items():
+            if are_apart(brokers, partition.wanted_voters) or not self._may_change(group):
+                continue
+            for node in partition.wanted[::-1]:
+                if node not in self._replicas or self._is_apart(group, node, node):
+                    continue
+                free = [each for each in self._able if self._is_apart(group, node, each)]
+                used = {self._racks.get(each) for each in self._nodes(group) if each != node}
+                if free:
+                    best = min(free, key=lambda each: (self._racks[each] in used, self._replicas[each], each))
+                    self._move(group, node, best)
+
     def _spread_over_racks(self) -> None:
         """Moves replicas until no two of a partition are in the same rack while another rack has none."""
         racks = {self._racks[node] for node in self._able}
@@ -151,9 +182,7 @@ class Rebalancing:
                 used = Counter(self._racks.get(each) for each in self._nodes(group))
                 if used[self._racks.get(node)] > 1 and node in self._replicas:
                     free = [
-                        each
-                        for each in self._able
-                        if not used[self._racks[each]] and each not in partition.witness_hosts
+                        each for each in self._able if not used[self._racks[each]] and self._is_apart(group, node, each)
                     ]
                     if free:
                         self._move(group, node, min(free, key=lambda each: (self._replicas[each], each)))

@@ -1,5 +1,5 @@
-"""Choice of the node that takes over a replica: the one with the fewest, if possible in a rack without another replica
-of the partition.
+"""Choice of the node that takes over a replica: on a machine without another replica of the partition, the node with
+the fewest, if possible in a rack without another replica.
 
 A plan makes that choice for every replica of a node. Comparing all nodes each time took a controller half a second at a
 hundred nodes, within one step; here a choice costs as much as the partition has racks, and a logarithm.
@@ -8,12 +8,13 @@ hundred nodes, within one step; here a choice costs as much as the partition has
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
 from sortedcontainers import SortedList
 
 from quorumlog.raft.types import NO_NODE
+from quorumlog.server.controller.machines import machine_of, machines_of
 from quorumlog.server.metadata.records import BrokerRecord
 
 
@@ -57,27 +58,34 @@ class ReplacementPlacement:
             successor: takes it over if it can.
             barred: nodes that cannot.
         """
-        taken = set(wanted)
-        if successor not in taken | barred and self._carried.get(successor, self._most) < self._most:
+        brokers = self._brokers
+        staying = [node for node in set(wanted) if node != leaving]
+        full = machines_of(brokers, staying)
+        may_take = self._carried.get(successor, self._most) < self._most and successor != leaving
+        if may_take and successor not in barred and machine_of(brokers, successor) not in full:
             return self._give(successor)
-        used = Counter(rack_of(self._brokers[node]) for node in taken if node != leaving and node in self._brokers)
+        used = Counter(rack_of(brokers[node]) for node in staying if node in brokers)
+
+        def is_free(node: int) -> bool:
+            return node != leaving and node not in barred and machine_of(brokers, node) not in full
+
         best: tuple[int, int] | None = None
         for replicas, node, rack in self._firsts:
             if replicas >= self._most or (best is not None and best < (replicas, node)):
                 break
             if not used[rack]:
                 # None of its nodes has a replica of the partition.
-                first = next((each for each in self._racks[rack] if each[1] not in barred), None)
+                first = next((each for each in self._racks[rack] if is_free(each[1])), None)
                 if first is not None and first[0] < self._most:
                     best = min(best or first, first)
-        return self._from_used(used, taken | barred) if best is None else self._give(best[1])
+        return self._from_used(used, is_free) if best is None else self._give(best[1])
 
-    def _from_used(self, used: Counter[str], taken: set[int]) -> int:
+    def _from_used(self, used: Counter[str], is_free: Callable[[int], bool]) -> int:
         """Returns the best node in the racks that have a replica of the partition already."""
         best: tuple[int, int, int] | None = None
         for rack, count in used.items():
             for replicas, node in self._racks.get(rack, ()):
-                if node in taken:
+                if not is_free(node):
                     continue
                 if replicas < self._most:
                     best = min(best or (count, replicas, node), (count, replicas, node))
@@ -96,5 +104,5 @@ class ReplacementPlacement:
 
 
 def rack_of(broker: BrokerRecord) -> str:
-    """Returns the broker's rack; a node without one counts as a rack of its own."""
-    return broker.rack or f"\0node {broker.node_id}"
+    """Returns the broker's rack; the machine of a node without one counts as a rack."""
+    return broker.rack or broker.machine

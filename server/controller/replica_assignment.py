@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias
 
-from quorumlog.server.controller.placement import Candidate
+from quorumlog.server.controller.machines import two_on_one_machine
+from quorumlog.server.controller.placement import Candidate, count_machines
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import BrokerRecord
 from quorumlog.server.step.wire_errors import error
@@ -88,6 +89,9 @@ def _problem_with(image: MetadataImage, replicas: tuple[int, ...], wanted: int) 
         return "every partition needs at least one replica"
     if len(set(replicas)) != len(replicas):
         return "a node cannot hold two replicas of the same partition"
+    together = two_on_one_machine(image, replicas)
+    if together:
+        return together
     if len(replicas) != wanted:
         return f"every partition of a topic has as many replicas as the others, here {wanted}"
     if unknown:
@@ -134,7 +138,7 @@ def candidates(
         unusable.add(Tier.LOST)
     chosen: list[Candidate] = []
     for tier in Tier:
-        if len(chosen) < factor and tier not in unusable:
+        if count_machines(chosen) < factor and tier not in unusable:
             chosen += (each for each in placeable if each.tier == tier)
     return sorted(chosen, key=lambda each: each.node_id)
 
@@ -149,16 +153,31 @@ def _nodes(image: MetadataImage, under_way: Sequence[Placement]) -> list[Candida
     """Returns every registered node with its load and tier."""
     replicas, leaders = load(image, under_way)
     return [
-        Candidate(node_id, broker.rack, replicas[node_id], leaders[node_id], broker.witness_only, Tier.of(broker))
+        Candidate(
+            node_id,
+            broker.rack,
+            replicas[node_id],
+            leaders[node_id],
+            broker.witness_only,
+            Tier.of(broker),
+            broker.machine,
+        )
         for node_id, broker in sorted(image.brokers.items())
     ]
 
 
-def registered_nodes(image: MetadataImage, usable: int, factor: int) -> str:
-    """Returns a phrase for messages: the number of registered nodes, and why some of them cannot be used.
+def nodes_apart(number: int, usable: Sequence[Candidate]) -> str:
+    """Returns a phrase for messages: a number of nodes, and that their machines must be distinct, where some of the
+    usable nodes share one."""
+    return f"{number} nodes" if count_machines(usable) == len(usable) else f"{number} nodes on distinct machines"
+
+
+def registered_nodes(image: MetadataImage, usable: Sequence[Candidate], factor: int) -> str:
+    """Returns a phrase for messages: the number of registered nodes, why some of them cannot be used, and the number of
+    their machines, where some share one.
 
     Arguments:
-        usable: number of nodes that can be used for a topic with this replication factor.
+        usable: the nodes that can be used for a topic with this replication factor.
     """
     brokers = image.brokers.values()
     others = {
@@ -168,7 +187,10 @@ def registered_nodes(image: MetadataImage, usable: int, factor: int) -> str:
     }
     unusable = "; ".join(f"{count} {why}" for why, count in others.items() if count)
     registered = f"{len(brokers)} are registered"
-    return f"{usable} of the {len(brokers)} registered can be used ({unusable})" if unusable else registered
+    if unusable:
+        registered = f"{len(usable)} of the {len(brokers)} registered can be used ({unusable})"
+    machines = count_machines(usable)
+    return registered if machines == len(usable) else f"{registered}, on {machines} machines"
 
 
 def refuse_minority(image: MetadataImage, placement: Placement) -> errors_pb2.Error | None:

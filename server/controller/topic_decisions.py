@@ -17,7 +17,7 @@ from quorumlog.server.access.mutation_quota import MutationQuota
 from quorumlog.server.controller.coordinator_creation import CoordinatorPlan, plan_coordinators
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
 from quorumlog.server.controller.replica_assignment import Placement, TopicLimits
-from quorumlog.server.controller.topic_plans import plan_partitions, plan_topic
+from quorumlog.server.controller.topic_plans import plan_partitions, plan_topic, refuse_newer_configs
 from quorumlog.server.controller.witness_placement import voters_of
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import ApplyResult, Topic
@@ -154,7 +154,7 @@ class TopicDecisions:
 
     def _plan_coordinators(self, now: int) -> _Plan:
         placements = self._placements()
-        voters = len(self._voters())
+        voters = self._voters()
         plan = plan_coordinators(self._image, placements, self._coordinators, voters, self._rng, self._limits)
         if isinstance(plan, errors_pb2.Error):
             return plan
@@ -180,6 +180,9 @@ class TopicDecisions:
             values = changed_configs(topic.configs, wanted.set, wanted.clear, factor)
         except InvalidTopicConfigError as problem:
             return error(ErrorCode.INVALID_CONFIG, str(problem))
+        refused = refuse_newer_configs(self._image, values)
+        if refused is not None:
+            return refused
         body = metadata_log_pb2.ChangeTopicConfig(topic_id=topic.topic_id, set=values, clear=wanted.clear)
         return metadata_log_pb2.MetadataCommand(change_topic_config=body)
 

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from quorumlog.server.controller.feature_levels import refuse_below_second
-from quorumlog.server.controller.placement import place
+from quorumlog.server.controller.feature_levels import refuse_below, refuse_below_second
+from quorumlog.server.controller.placement import count_machines, place
 from quorumlog.server.controller.replica_assignment import (
     Placement,
     TopicLimits,
     candidates,
     check_assignments,
     check_room,
+    nodes_apart,
     refuse_minority,
     registered_nodes,
     witness_candidates,
 )
 from quorumlog.server.controller.witness_placement import replica_sets, too_few_nodes, voters_of
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.records import NO_TOPIC_ID, Topic
+from quorumlog.server.metadata.records import NO_TOPIC_ID, THIRD_FEATURE_LEVEL, Topic
 from quorumlog.server.metadata.topic_config import (
     InvalidTopicConfigError,
-    check_against_replication,
+    check_consistency,
     checked_configs,
+    needs_third_level,
     parse_topic_config,
 )
 from quorumlog.server.metadata.topic_table import refuse_spelling
@@ -58,7 +60,7 @@ def plan_topic(
     if isinstance(sets, errors_pb2.Error):
         return sets
     refused = (
-        _check_configs(topic, len(placement[0]))
+        _check_configs(image, topic, len(placement[0]))
         or refuse_minority(image, voters_of(sets))
         or check_room(image, under_way, voters_of(sets), limits)
     )
@@ -139,9 +141,9 @@ def plan_partitions(
         refused = _check_assigned(len(placement), more) or check_assignments(image, placement, factor, first)
     elif refused is None:
         nodes = candidates(image, under_way, factor)
-        if len(nodes) < factor:
-            present = registered_nodes(image, len(nodes), factor)
-            problem = f"topic {topic.name} has replication factor {factor}, and {present}: start more nodes"
+        if count_machines(nodes) < factor:
+            needed, present = nodes_apart(factor, nodes), registered_nodes(image, nodes, factor)
+            problem = f"topic {topic.name} needs {needed}, its replication factor, and {present}: start more nodes"
             return error(ErrorCode.INVALID_REPLICATION_FACTOR, problem)
         placement = place(more, factor, nodes)
     if refused is not None:
@@ -187,16 +189,14 @@ def check_partitions(partitions: int, limits: TopicLimits) -> errors_pb2.Error |
 
 
 def _check_factor(image: MetadataImage, factor: int) -> errors_pb2.Error | None:
-    present = len(candidates(image, (), factor))
+    nodes = candidates(image, (), factor)
     if factor < 1:
         problem = f"replication factor {factor} is not possible: use 3, or 1 where a loss does not matter"
-    elif factor % 2 == 0 and factor + 1 > len(witness_candidates(image, ())):
+    elif factor % 2 == 0 and factor + 1 > count_machines(witness_candidates(image, ())):
         return too_few_nodes(image, factor)
-    elif factor > present:
-        problem = (
-            f"replication factor {factor} needs {factor} nodes, and {registered_nodes(image, present, factor)}:"
-            " start more nodes or use a smaller factor"
-        )
+    elif factor > count_machines(nodes):
+        needed, present = nodes_apart(factor, nodes), registered_nodes(image, nodes, factor)
+        problem = f"replication factor {factor} needs {needed}, and {present}: start more nodes or use a smaller factor"
     elif factor % 2 == 0:
         return refuse_even_below_second(image)
     else:
@@ -209,12 +209,23 @@ def refuse_even_below_second(image: MetadataImage) -> errors_pb2.Error | None:
     return refuse_below_second(image, "even replication factors, which need a witness, are possible")
 
 
-def _check_configs(topic: admin_pb2.NewTopic, factor: int) -> errors_pb2.Error | None:
+def _check_configs(image: MetadataImage, topic: admin_pb2.NewTopic, factor: int) -> errors_pb2.Error | None:
     try:
-        check_against_replication(parse_topic_config(_configs(topic)), factor)
+        configs = _configs(topic)
+        check_consistency(parse_topic_config(configs), factor)
     except InvalidTopicConfigError as problem:
         return error(ErrorCode.INVALID_CONFIG, str(problem))
-    return None
+    return refuse_newer_configs(image, configs)
+
+
+def refuse_newer_configs(image: MetadataImage, values: Mapping[str, str]) -> errors_pb2.Error | None:
+    """Returns the error if older nodes would stop at the settings of a topic; None if every node can read them.
+
+    Arguments:
+        values: settings in normal form.
+    """
+    newer = needs_third_level(values)
+    return refuse_below(image, THIRD_FEATURE_LEVEL, f"{newer} is possible") if newer else None
 
 
 def _configs(topic: admin_pb2.NewTopic) -> dict[str, str]:

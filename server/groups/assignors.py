@@ -40,7 +40,7 @@ class Reader:
 
 @dataclass(slots=True, frozen=True)
 class AssignmentInput:
-    """A consumer group whose partitions are to be assigned to its members.
+    """A consumer group whose partitions must be assigned to its members.
 
     Arguments:
         readers: in the order of their ids.

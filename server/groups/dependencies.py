@@ -23,7 +23,8 @@ class KnownLeaders(Protocol):
     """The known leaders of partitions."""
 
     def known_leader(self, record: PartitionRecord) -> tuple[int, int]:
-        """Returns the leader and leader epoch of a partition, as far as this node knows; NO_NODE without a leader."""
+        """Returns the leader and leader epoch of a partition, according to this node's metadata; NO_NODE without a
+        leader."""
 
 
 class ReplyToClient(Protocol):

@@ -46,7 +46,7 @@ class SubscribedTopic:
     """A topic as the consumer group last saw it.
 
     Arguments:
-        first_partitions: number of partitions when the group began to read it. Those added since hold nothing
+        first_partitions: number of partitions when the group started to read it. Those added since hold nothing
             that the group could have intended to skip.
     """
 

@@ -85,7 +85,7 @@ class GroupEdit:
         #: Members of the log that were removed, even if a member of the same id has joined since.
         self._removed: set[str] = set()
         self._has_copies = False
-        #: True if the classic group of the log has ended, even if another one has begun since.
+        #: True if the classic group of the log has ended, even if another one has started since.
         self._has_ended_classic = False
         self.group = ConsumerGroup(
             group_id, self._base.version, self._base.header, self._base.members, self._base.targets, self._offsets,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
 from typing import get_args
 
@@ -37,6 +38,7 @@ class GroupService:
         self._calls = GroupCalls(
             options.node_id, options.groups.limits, self._led, services.rounds, self._answers, services.refusals
         )
+        self._deadline_moved: Callable[[], None] = lambda: None
 
     def begin_step(self, now: int, wall_ms: int) -> None:
         """Starts a step of the node: sets the clocks."""
@@ -48,7 +50,7 @@ class GroupService:
         for kind in get_args(UnaryRequest):
             hooks.serve(kind, self._call)
         hooks.after_events(self.after_events)
-        hooks.deadline(self)
+        self._deadline_moved = hooks.deadline(self)
         hooks.client_gone(self.client_gone)
         hooks.raft_group_gone(self.raft_group_gone)
         hooks.calls(self._answers.pending)
@@ -78,8 +80,8 @@ class GroupService:
     ) -> errors_pb2.Error | None:
         """Returns the error if a member names a topic that it may not subscribe to; None otherwise.
 
-        A topic hidden from the member is no error: the member waits for it to be created, as for any other. Names in a
-        request to leave are not checked.
+        A topic hidden from the member is not an error: the member waits for it to be created, as for any other. Names
+        in a request to leave are not checked.
         """
         refusals = self._services.refusals
         if not refusals.authorizer.enforced or request.member_epoch < JOIN_EPOCH:
@@ -99,6 +101,7 @@ class GroupService:
     def after_round(self, coordinator: GroupShard) -> None:
         """Continues after a step of a coordinator's Raft group, and takes a snapshot if one is due."""
         self._led.after_round(coordinator)
+        self._deadline_moved()
         options, snapshots = self._services.options.groups, self._services.snapshots
         raft_group = coordinator.group
         due = coordinator.is_checkpoint_due(options.checkpoint_entries, options.checkpoint_bytes)
@@ -117,6 +120,10 @@ class GroupService:
         """Notifies the coordinators of changed ACLs."""
         self._led.rights_changed()
 
+    def keep_offsets_for(self, retention_ms: int) -> None:
+        """Changes how long unused committed offsets are kept."""
+        self._led.keep_offsets_for(retention_ms)
+
     def raft_group_gone(self, now: int, group: int) -> None:
         """Ends the leadership of a coordinator whose replica was removed from this node."""
         self._led.end(group)
@@ -124,8 +131,11 @@ class GroupService:
 
     def after_events(self, now: int, wall_ms: int) -> None:
         """Answers expired requests and decides the calls of this step."""
-        self._answers.on_time(now)
+        if self._answers.pending.deadlines:
+            self._answers.on_time(now)
         self._led.on_time()
+        if self._led.clock.stood_still:
+            self._deadline_moved()
 
     @property
     def next_deadline(self) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from dataclasses import replace
 
 from quorumlog.server.groups.dependencies import GroupDependencies
 from quorumlog.server.groups.finder import coordinator_of
@@ -50,7 +51,7 @@ class GroupShards:
             return refused
         topic = self._services.metadata.image.topics.get(GROUPS_TOPIC)
         if topic is None:
-            none = "this node knows of no coordinators: call FindCoordinators first, which creates them"
+            none = "this node has no coordinators in its metadata: call FindCoordinators first, which creates them"
             return error(ErrorCode.COORDINATOR_NOT_AVAILABLE, none)
         record = coordinator_of(topic, group_id)
         self._asked[record.group] = None
@@ -135,6 +136,13 @@ class GroupShards:
             return
         for leadership in list(self._led.values()):
             leadership.rights_changed()
+            self._do_what_is_due(leadership)
+
+    def keep_offsets_for(self, retention_ms: int) -> None:
+        """Changes how long unused committed offsets are kept."""
+        self._leadership_options = replace(self._leadership_options, offsets_retention_ms=retention_ms)
+        for leadership in list(self._led.values()):
+            leadership.keep_offsets_for(retention_ms)
             self._do_what_is_due(leadership)
 
     # -- time -------------------------------------------------------------------------------------------------

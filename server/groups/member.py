@@ -33,7 +33,7 @@ def kept_bytes(topics: Iterable[str], *texts: str) -> int:
 class MemberSubscription:
     """The subscription of a member and its principal.
 
-    ``topics`` are sorted; an empty pattern is no pattern, an empty assignor any assignor, an empty principal an unknown
+    ``topics`` are sorted; an empty pattern means none, an empty assignor any assignor, an empty principal an unknown
     one.
     """
 

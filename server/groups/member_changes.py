@@ -108,8 +108,8 @@ def is_of_newest_assignment(member: GroupMember, request: groups_pb2.GroupHeartb
     """True if a member had received its current assignment when it sent a heartbeat.
 
     An older heartbeat may have been delayed by a change of coordinator, behind what the member has sent since. For a
-    member that does not send versions only the epoch can tell, so ``heartbeat_decisions`` gives it no partitions within
-    an epoch.
+    member that does not send versions only the epoch can show that, so ``heartbeat_decisions`` gives it no partitions
+    within an epoch.
     """
     return request.assignment_version in (0, member.assignment_version)
 

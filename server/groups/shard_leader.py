@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol, TypeAlias
 
@@ -93,8 +93,8 @@ class LeadershipOptions:
         max_calls: maximum number of calls that may wait for a decision, and of heartbeats that may.
         max_parked: maximum number of heartbeats that may wait for changes.
         offsets_retention_ms: retention of committed offsets without a reader.
-        grace_us: maximum time that another leader may have continued after this one began to lead. Members may have had
-            answers from it, and count their sessions from those.
+        grace_us: maximum time that another leader may have continued after this one started to lead. Members may have
+            had answers from it, and count their sessions from those.
     """
 
     limits: ConsumerGroupLimits
@@ -142,7 +142,7 @@ class ShardLeader:
 
     Arguments:
         clock: clock shared by the node's coordinators.
-        metadata: the topics as this node knows them.
+        metadata: the topics in this node's metadata.
         authorizer: decides what members may read; None if they may read everything.
 
     Attributes:
@@ -187,6 +187,11 @@ class ShardLeader:
         bounds = ClassicBounds(options.max_parked, CLASSIC_CALL_BYTES, options.grace_us, str(self.term))
         self.classic = ClassicDecisions(clock, bounds, authorizer)
         self._begin_classic()
+
+    def keep_offsets_for(self, retention_ms: int) -> None:
+        """Changes how long unused committed offsets are kept, from now on."""
+        self._options = replace(self._options, offsets_retention_ms=retention_ms)
+        self._expiry_due = min(self._expiry_due, self._clock.awake_us + self._options.expiry_interval_us)
 
     @property
     def table(self) -> GroupTable:

@@ -17,7 +17,7 @@ from quorumlog.server.groups.topic_catalog import TopicCatalog
 def assign_anew(edit: GroupEdit, subscriptions: Subscriptions, wall_ms: int) -> None:
     """Advances a consumer group to its next epoch: current topics, and a target for each member.
 
-    A group without members keeps its topics, so that it knows which partitions are new when it gets members again.
+    A group without members keeps its topics, so that it can tell which partitions are new when it gets members again.
 
     Arguments:
         wall_ms: milliseconds since the epoch.

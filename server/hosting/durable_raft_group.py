@@ -109,7 +109,7 @@ class RaftGroupFactory:
             applied: entries up to this index are already in the state machine.
             committed: entries up to this index are known to be committed, whatever the hard state says.
             snapshot_source: returns the snapshot to offer to followers that need entries which have been dropped.
-            votes_from: the replica may vote once it knows that this index is committed.
+            votes_from: the replica may vote once it has learned that this index is committed.
             is_witness: the replica keeps no payload.
         """
         hard_state = state.hard_state

@@ -71,6 +71,7 @@ class EntryRepair:
 
     Attributes:
         found, mended: number of entries found to be damaged, and repaired, since the process started.
+        frames: the requests and answers to send, by peer and stream.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class EntryRepair:
         self._storage = storage
         self._log = log
         self._wounds: dict[tuple[int, int], _Wound] = {}
-        self._frames: dict[tuple[int, Stream], PeerFrame] = {}
+        self.frames: dict[tuple[int, Stream], PeerFrame] = {}
         self.found = 0
         self.mended = 0
 
@@ -125,6 +126,8 @@ class EntryRepair:
         """Requests the entries that are due, in descending order within a group: each is verified against the one
         after it."""
         self._now = now
+        if not self._wounds:
+            return
         due = self.next_deadline
         if due is None or due > now:
             return
@@ -149,8 +152,8 @@ class EntryRepair:
             self._heal(place, mended=False)
             return False
         raft = replica.raft
-        asked = [raft.leader_id, *raft.configuration.members]
-        for peer in dict.fromkeys(asked):
+        candidates = [raft.leader_id, *raft.configuration.members]
+        for peer in dict.fromkeys(candidates):
             link = self._links.find(peer)
             if peer != self._node_id and peer not in wound.refused and link is not None and link.up:
                 wound.asked, wound.due = peer, now + ANSWER_US
@@ -233,7 +236,7 @@ class EntryRepair:
         group, index = wanted.group, wanted.index
         replica = self._host.replicas.get(group)
         if replica is None or not self._host.may_speak(group, peer):
-            return EntryFound(group, index, b"", "no such group here, or who asks is no member")
+            return EntryFound(group, index, b"", "no such group here, or the requester is not a member")
         if index < replica.raft.first_index:
             return EntryFound(group, index, b"", "this log no longer has it", gone=True)
         if index > replica.raft.last_id.index:
@@ -315,8 +318,8 @@ class EntryRepair:
             self._log("warning", "damage_mended", group=group, index=index)
             before = self._wounds.get((group, index - 1))
             if before is not None and not before.under_way:
-                # This entry's hash was needed to verify the one before: peers that were asked in vain may have provided
-                # it.
+                # This entry's hash was needed to verify the one before: peers that were asked without success may have
+                # provided it.
                 before.refused, before.vain, before.due = (), False, self._now
         replica = self._host.replicas.get(group)
         if replica is not None:
@@ -326,11 +329,11 @@ class EntryRepair:
     # -- frames -----------------------------------------------------------------------------------------------
 
     def _frame(self, peer: int, stream: Stream) -> PeerFrame:
-        return self._frames.setdefault((peer, stream), PeerFrame(stream))
+        return self.frames.setdefault((peer, stream), PeerFrame(stream))
 
     def collect(self) -> list[tuple[int, PeerFrame]]:
         """Removes and returns the requests and answers to send now."""
-        frames, self._frames = self._frames, {}
+        frames, self.frames = self.frames, {}
         return [(peer, frame) for (peer, _), frame in frames.items()]
 
 
@@ -350,7 +353,7 @@ def is_given_up(others: AbstractSet[int], gone: AbstractSet[int], voters: int) -
 
 
 def are_metadata_given_up(configuration: Configuration, node_id: int, gone: AbstractSet[int]) -> bool:
-    """True if a node waits in vain for a metadata entry that it has yet to apply.
+    """True if a node waits without success for a metadata entry that it has yet to apply.
 
     Arguments:
         gone: nodes that have a snapshot in its place.
@@ -369,7 +372,8 @@ def are_metadata_given_up(configuration: Configuration, node_id: int, gone: Abst
 
 
 def _as_kept(entry: Entry, by_witness: bool) -> Entry | None:
-    """An entry as a replica keeps it, which a witness does as a trace; None: a trace is no entry to one with data."""
+    """An entry as a replica keeps it, which a witness does as a trace; None: a trace is not an entry for one with
+    data."""
     if entry.kind is EntryKind.TRACE:
         return entry if by_witness else None
     if not by_witness or entry.kind is EntryKind.CONFIG:

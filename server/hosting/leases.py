@@ -1,6 +1,6 @@
 """Liveness of pairs of nodes, in place of heartbeats of every idle group.
 
-Three times per election timeout, each node tells every other node that it is alive, in one small message for all
+Three times per election timeout, each node reports to every other node that it is alive, in one small message for all
 groups. A follower's idle group sleeps as long as its leader's lease is valid, and a leader's idle group as long as its
 followers answer. The lease names the sender's boot id and an epoch that increases whenever the sender stops leading a
 group. Otherwise a node that restarted between two heartbeats, or was deposed in one group, would prevent that group
@@ -166,7 +166,7 @@ class Leases:
         self._touch(group)
 
     def _contacts(self, leader: bool) -> Iterable[tuple[int, int]]:
-        # A leader must be heard by its followers, and a follower must hear its leader: a link may fail in one direction
+        # A leader's messages must reach its followers, and theirs must reach it: a link may fail in one direction
         # only.
         return ((peer, pair.answered_at if leader else pair.heard_at) for peer, pair in self._pairs.items())
 

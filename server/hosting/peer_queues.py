@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from quorumlog.raft.errors import UnreadableEntryError
+from quorumlog.raft.log import size_of
 from quorumlog.raft.types import (
     AppendRequest,
     AppendResponse,
@@ -27,6 +28,8 @@ from quorumlog.server.step.events import PeerFrame, PeerIdentity, Stream
 
 #: Two frames may be in flight if they have at least this size.
 LARGE_FRAME_BYTES = 64 << 10
+#: What a link without frames to send has gathered.
+NO_FRAMES = (None, None, None)
 #: Size of a message in a frame in addition to its entries.
 MESSAGE_OVERHEAD_BYTES = 64
 
@@ -59,7 +62,7 @@ class PeerQueue:
 
     def may_send(self) -> bool:
         """True if another data frame may be sent."""
-        if not self.up or len(self.in_flight) >= 2:
+        if self.identity is None or len(self.in_flight) >= 2:
             return False
         return not self.in_flight or self.in_flight[0][1] >= LARGE_FRAME_BYTES
 
@@ -190,8 +193,9 @@ class PeerQueues:
         frames: list[tuple[int, PeerFrame]] = []
         for link in self._links.values():
             gathered = (link.control, link.control_answer, link.data_answer)
-            frames.extend((link.peer, frame) for frame in gathered if frame is not None)
-            link.control = link.control_answer = link.data_answer = None
+            if gathered != NO_FRAMES:
+                frames.extend((link.peer, frame) for frame in gathered if frame is not None)
+                link.control = link.control_answer = link.data_answer = None
         for link in () if silent else self._in_turn():
             while link.ready_groups and link.may_send():
                 data = self._next_data(now, link, host)
@@ -232,7 +236,7 @@ class PeerQueues:
             else:
                 assert isinstance(message, AppendRequest)
                 data.messages.append((group, message))
-                added = MESSAGE_OVERHEAD_BYTES + sum(len(entry.data) for entry in message.entries)
+                added = MESSAGE_OVERHEAD_BYTES + size_of(message.entries)
                 size += added
                 if paced:
                     self._pace.sent(now, group, added)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from quorumlog.raft.group import RaftGroup
+from quorumlog.raft.log import size_of
 from quorumlog.raft.membership import is_changed_by
 from quorumlog.raft.replication import NEVER
 from quorumlog.raft.types import AppendResponse, DurableToken, Entry, EntryId, Message, Ready, Snapshot
@@ -72,7 +73,8 @@ class RaftHost:
         self.awake_led: set[int] = set()
         #: Called with every group whose state a snapshot has replaced.
         self.restored: Callable[[int], None] = lambda group: None
-        #: True if a node may have a replica of a group, regardless of what the group's own replica here knows of it.
+        #: True if a node may have a replica of a group, regardless of what the group's own replica here has learned of
+        #: it.
         self.is_host: Callable[[int, int], bool] = lambda group, node: False
         self._send = send
         self._active: set[int] = set()
@@ -136,7 +138,7 @@ class RaftHost:
         batch.tokens = [token for token in batch.tokens if token[0] != group]
         batch.messages = [message for message in batch.messages if message[0] != group]
         if before is not None:
-            batch.entry_bytes -= sum(len(entry.data) for entry in before.entries)
+            batch.entry_bytes -= size_of(before.entries)
         if before is None or before.create is None:
             batch.writes[group] = RaftGroupWrite(group, destroy=True)
             self._witness(decided_by)
@@ -199,7 +201,7 @@ class RaftHost:
         """True if a node may send messages to a group with a replica here: it is a member, or reported to host a
         replica.
 
-        A replica that is behind does not know the current members, but must still hear their leader.
+        A replica that is behind does not have the current members, but must still receive messages of their leader.
         """
         return node in self.replicas[group].raft.configuration.members or self.is_host(group, node)
 
@@ -291,7 +293,7 @@ class RaftHost:
             self._truncate(group, write, ready.truncate_from)
         assert not (write.entries and ready.entries) or write.entries[-1].index + 1 == ready.entries[0].index
         write.entries.extend(ready.entries)
-        self._gathering.entry_bytes += sum(len(entry.data) for entry in ready.entries)
+        self._gathering.entry_bytes += size_of(ready.entries)
 
     def _truncate(self, group: int, write: RaftGroupWrite, first: int) -> None:
         while write.entries and write.entries[-1].index >= first:

@@ -38,6 +38,10 @@ class ReplicationThrottle:
         if self._free_at:
             self._free_at = {rate: free_at for rate, free_at in self._free_at.items() if free_at > now}
 
+    def limit_node(self, bytes_per_second: int) -> None:
+        """Changes the limit for all copies from this node together; 0: no limit."""
+        self._node_rate = bytes_per_second
+
     @property
     def is_busy(self) -> bool:
         """True if a part of a copy was sent a moment ago, so that others wait."""

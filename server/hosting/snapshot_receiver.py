@@ -46,6 +46,10 @@ class SnapshotReceiver:
         rng: generates stage numbers.
         has_room: True if the disk has space for a snapshot now.
         install: passes the message to a group's Raft replica.
+
+    Attributes:
+        incoming: by Raft group.
+        answers: the receipts to send, by peer.
     """
 
     def __init__(
@@ -64,12 +68,12 @@ class SnapshotReceiver:
         self._has_room = has_room
         self._install = install
         self._log = log
-        self._incoming: dict[int, _Incoming] = {}
-        self._answers: dict[int, PeerFrame] = {}
+        self.incoming: dict[int, _Incoming] = {}
+        self.answers: dict[int, PeerFrame] = {}
 
     def on_chunk(self, now: int, peer: int, chunk: SnapshotChunk) -> None:
         """Stages a slice, or refuses it, which also ends the transfer at its sender."""
-        incoming = self._incoming.get(chunk.group)
+        incoming = self.incoming.get(chunk.group)
         if incoming is None or (incoming.peer, incoming.transfer) != (peer, chunk.transfer):
             incoming = self._begin(now, peer, chunk)
             if incoming is None:
@@ -89,7 +93,7 @@ class SnapshotReceiver:
 
     def _begin(self, now: int, peer: int, chunk: SnapshotChunk) -> _Incoming | None:
         """Starts a transfer, replacing one of the same group; None if nothing has to be staged."""
-        offer, before = chunk.offer, self._incoming.get(chunk.group)
+        offer, before = chunk.offer, self.incoming.get(chunk.group)
         if offer is None or (before is not None and before.peer == peer and before.transfer > chunk.transfer):
             reason = "this transfer has ended here"
         else:
@@ -111,20 +115,20 @@ class SnapshotReceiver:
         if not lacks:
             self._finish(incoming)
             return None
-        self._incoming[chunk.group] = incoming
+        self.incoming[chunk.group] = incoming
         return incoming
 
     def _reason_against(self, peer: int, group: int, offer: SnapshotOffer, before: _Incoming | None) -> str:
         replica = self._host.replicas.get(group)
         if replica is None or not self._host.may_speak(group, peer):
-            return "no such group here, or its sender is no member"
+            return "no such group here, or its sender is not a member"
         if offer.term < max(replica.raft.term, before.offer.term if before is not None else 0):
             return "its term is over"
         if (offer.slices == 0) != replica.raft.is_witness:
             return "only a witness accepts a snapshot without data"
         if offer.size_bytes > self._limits.snapshot_bytes:
             return f"larger than {self._limits.snapshot_bytes} bytes"
-        alike = sum((each.offer.slices <= 1) == (offer.slices <= 1) for each in self._incoming.values())
+        alike = sum((each.offer.slices <= 1) == (offer.slices <= 1) for each in self.incoming.values())
         if before is None and alike >= self._limits.transfers_of(offer.slices):
             return "too many snapshots arrive at once"
         return "" if self._has_room() else "the disk is nearly full"
@@ -132,10 +136,10 @@ class SnapshotReceiver:
     def _durable(self, incoming: _Incoming, slices: int) -> Callable[[], None]:
         def tell() -> None:
             # The transfer may have ended while its slice was being synced, and another may have started since.
-            if self._incoming.get(incoming.group) is incoming:
+            if self.incoming.get(incoming.group) is incoming:
                 incoming.durable = slices
                 if slices == incoming.offer.slices:
-                    del self._incoming[incoming.group]
+                    del self.incoming[incoming.group]
                     self._finish(incoming)
                 else:
                     self._answer(incoming.peer, ChunkReceipt(incoming.group, incoming.transfer, slices))
@@ -164,12 +168,12 @@ class SnapshotReceiver:
 
     def on_time(self, now: int) -> None:
         """Ends transfers of a past term, those that are no longer needed, and stalled ones."""
-        for incoming in list(self._incoming.values()):
+        for incoming in list(self.incoming.values()):
             replica = self._host.replicas.get(incoming.group)
             if replica is None or replica.raft.term > incoming.offer.term:
                 self._refuse(incoming, "its term is over")
             elif not replica.raft.lacks(incoming.offer.last):
-                del self._incoming[incoming.group]
+                del self.incoming[incoming.group]
                 self._finish(incoming)
             elif now >= incoming.deadline:
                 if incoming.durable < incoming.received:
@@ -181,25 +185,25 @@ class SnapshotReceiver:
     @property
     def next_deadline(self) -> int | None:
         """The time at which ``on_time`` is due."""
-        return min(incoming.deadline for incoming in self._incoming.values()) if self._incoming else None
+        return min(incoming.deadline for incoming in self.incoming.values()) if self.incoming else None
 
     def peer_lost(self, peer: int) -> None:
         """Drops the peer's transfers: no more slices will arrive."""
-        self._answers.pop(peer, None)
-        for incoming in list(self._incoming.values()):
+        self.answers.pop(peer, None)
+        for incoming in list(self.incoming.values()):
             if incoming.peer == peer:
                 self._drop(incoming, "the connection broke")
 
     def group_gone(self, group: int) -> None:
         """Forgets a group that no longer has a replica on this node."""
-        self._incoming.pop(group, None)
+        self.incoming.pop(group, None)
 
     def _refuse(self, incoming: _Incoming, reason: str) -> None:
         self._drop(incoming, reason)
         self._answer(incoming.peer, ChunkReceipt(incoming.group, incoming.transfer, refused=reason))
 
     def _drop(self, incoming: _Incoming, reason: str) -> None:
-        self._incoming.pop(incoming.group, None)
+        self.incoming.pop(incoming.group, None)
         if incoming.group in self._host.replicas and incoming.received:
             self._host.unstage(incoming.group, incoming.stage)
         self._log("warning", "snapshot_not_received", group=incoming.group, peer=incoming.peer, reason=reason)
@@ -210,10 +214,10 @@ class SnapshotReceiver:
         return self._host.replicas[group].raft
 
     def _answer(self, peer: int, receipt: ChunkReceipt) -> None:
-        frame = self._answers.setdefault(peer, PeerFrame(Stream.SNAPSHOT_ANSWER))
+        frame = self.answers.setdefault(peer, PeerFrame(Stream.SNAPSHOT_ANSWER))
         frame.receipts.append(receipt)
 
     def collect(self) -> list[tuple[int, PeerFrame]]:
         """Removes and returns the receipts to send."""
-        answers, self._answers = self._answers, {}
+        answers, self.answers = self.answers, {}
         return list(answers.items())

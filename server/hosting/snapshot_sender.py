@@ -40,6 +40,9 @@ class SnapshotSender:
     Arguments:
         storage: contains the slices.
         pace: throttle for slices to replicas that are being added.
+
+    Attributes:
+        transfers: by Raft group and peer.
     """
 
     def __init__(
@@ -56,7 +59,7 @@ class SnapshotSender:
         self._storage = storage
         self._pace = pace
         self._log = log
-        self._transfers: dict[tuple[int, int], _Transfer] = {}
+        self.transfers: dict[tuple[int, int], _Transfer] = {}
         self._number = 0
 
     def offer(self, now: int, group: int, message: InstallSnapshot) -> None:
@@ -66,28 +69,28 @@ class SnapshotSender:
         """
         key = group, message.to
         small = message.snapshot.data.slices <= 1
-        alike = sum((each.snapshot.data.slices <= 1) == small for each in self._transfers.values())
-        if key not in self._transfers and alike >= self._limits.transfers_of(message.snapshot.data.slices):
+        alike = sum((each.snapshot.data.slices <= 1) == small for each in self.transfers.values())
+        if key not in self.transfers and alike >= self._limits.transfers_of(message.snapshot.data.slices):
             self._tell_raft(now, group, message.to, ok=False)
             return
         self._number += 1
         deadline = now + self._options.snapshot_stall_us
-        self._transfers[key] = _Transfer(
+        self.transfers[key] = _Transfer(
             self._number, group, message.to, message.term, message.snapshot, deadline
         )  # fmt: skip
 
     def is_sending(self, group: int) -> bool:
         """True if a snapshot of the group is in transit: its slices, and the entries after it, must be kept."""
-        return any(transfer.group == group for transfer in self._transfers.values())
+        return any(transfer.group == group for transfer in self.transfers.values())
 
     def group_gone(self, group: int) -> None:
         """Drops the transfers of a group that no longer has a replica on this node."""
-        for key in [key for key in self._transfers if key[0] == group]:
-            del self._transfers[key]
+        for key in [key for key in self.transfers if key[0] == group]:
+            del self.transfers[key]
 
     def on_receipt(self, now: int, peer: int, receipt: ChunkReceipt) -> None:
         """Handles a follower's report that slices are durable, or that it wants no more."""
-        transfer = self._transfers.get((receipt.group, peer))
+        transfer = self.transfers.get((receipt.group, peer))
         if transfer is None or transfer.number != receipt.transfer:
             return
         if receipt.refused:
@@ -95,7 +98,7 @@ class SnapshotSender:
             return
         if receipt.durable == transfer.snapshot.data.slices:
             # Perhaps not all were sent: the follower's log may already contain what the snapshot covers.
-            del self._transfers[transfer.group, peer]
+            del self.transfers[transfer.group, peer]
             size = transfer.snapshot.data.size_bytes
             self._log("info", "snapshot_sent", group=transfer.group, peer=peer, size_bytes=size)
             self._tell_raft(now, transfer.group, peer, ok=True)
@@ -107,18 +110,18 @@ class SnapshotSender:
 
     def on_time(self, now: int) -> None:
         """Fails the transfers whose followers have acknowledged nothing for too long."""
-        for transfer in list(self._transfers.values()):
+        for transfer in list(self.transfers.values()):
             if transfer.deadline <= now:
                 self._fail(now, transfer, "no receipt in time")
 
     @property
     def next_deadline(self) -> int | None:
         """The time at which ``on_time`` is due."""
-        return min(transfer.deadline for transfer in self._transfers.values()) if self._transfers else None
+        return min(transfer.deadline for transfer in self.transfers.values()) if self.transfers else None
 
     def peer_lost(self, now: int, peer: int) -> None:
         """Fails the transfers to the peer: nothing in transit will arrive."""
-        for transfer in list(self._transfers.values()):
+        for transfer in list(self.transfers.values()):
             if transfer.peer == peer:
                 self._fail(now, transfer, "the connection broke")
 
@@ -126,9 +129,9 @@ class SnapshotSender:
         """Returns the frames that may be sent now, one slice each, so that other traffic waits for at most one
         slice."""
         frames: list[tuple[int, PeerFrame]] = []
-        for key, transfer in list(self._transfers.items()):
+        for key, transfer in list(self.transfers.items()):
             if not self._is_wanted(transfer):
-                del self._transfers[key]
+                del self.transfers[key]
                 continue
             paced = self._is_paced(transfer)
             # Without slices only the offer is sent: a witness's snapshot.
@@ -146,7 +149,7 @@ class SnapshotSender:
                 if paced:
                     self._pace.sent(now, transfer.group, len(chunk.data))
                     # The other transfers take precedence now.
-                    self._transfers[key] = self._transfers.pop(key)
+                    self.transfers[key] = self.transfers.pop(key)
         return frames
 
     def _is_paced(self, transfer: _Transfer) -> bool:
@@ -173,7 +176,7 @@ class SnapshotSender:
         return progress.pending_snapshot == transfer.snapshot.last.index
 
     def _fail(self, now: int, transfer: _Transfer, reason: str) -> None:
-        del self._transfers[transfer.group, transfer.peer]
+        del self.transfers[transfer.group, transfer.peer]
         self._log("warning", "snapshot_not_sent", group=transfer.group, peer=transfer.peer, reason=reason)
         if self._is_wanted(transfer):
             self._tell_raft(now, transfer.group, transfer.peer, ok=False)

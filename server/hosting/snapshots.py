@@ -51,8 +51,10 @@ class Snapshots:
 
     def on_time(self, now: int) -> None:
         """Ends transfers that have expired or are no longer needed."""
-        self.sender.on_time(now)
-        self.receiver.on_time(now)
+        if self.sender.transfers:
+            self.sender.on_time(now)
+        if self.receiver.incoming:
+            self.receiver.on_time(now)
 
     def peer_lost(self, now: int, peer: int) -> None:
         """Drops the transfers from and to a peer whose streams broke."""
@@ -67,11 +69,16 @@ class Snapshots:
 
     def collect(self, now: int) -> list[tuple[int, PeerFrame]]:
         """Removes and returns every frame about snapshots that may be sent now."""
-        return [*self.receiver.collect(), *self.sender.collect(now)]
+        frames = self.receiver.collect() if self.receiver.answers else []
+        if self.sender.transfers:
+            frames += self.sender.collect(now)
+        return frames
 
     @property
     def next_deadline(self) -> int | None:
         """The time at which ``on_time`` is due."""
+        if not self.sender.transfers and not self.receiver.incoming:
+            return None
         return earlier(self.sender.next_deadline, self.receiver.next_deadline)
 
     def may_checkpoint(self, group: int) -> bool:

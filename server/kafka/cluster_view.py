@@ -26,7 +26,7 @@ class NodeWithImage(Protocol):
         """The newest image; None while the node belongs to no cluster."""
 
     def sees_topic(self, principal: str, name: str) -> bool:
-        """True if a principal may know whether a topic of this name exists."""
+        """True if a principal may learn whether a topic of this name exists."""
 
 
 class AskingClient(Protocol):
@@ -58,12 +58,12 @@ class ImageView:
         return self._node.image
 
     def is_seen(self, topic: Topic, client: AskingClient) -> bool:
-        """True if a client may know of a topic."""
+        """True if a client may see a topic."""
         return self._node.sees_topic(client.principal, topic.name)
 
     @property
     def is_formed(self) -> bool:
-        """True if the node knows at least one broker."""
+        """True if the node has at least one broker."""
         image = self.image
         return image is not None and bool(image.brokers)
 
@@ -108,7 +108,7 @@ class SeenImage:
         return None if topic is None else topic.configs
 
     def topic_names(self) -> Iterable[str]:
-        """Returns the names of all topics that the client may know of."""
+        """Returns the names of all topics that the client may see."""
         image = self._view.image
         return () if image is None else (name for name, topic in image.topics.items() if self._seen(topic) is not None)
 
@@ -135,7 +135,7 @@ class SeenImage:
         return None if image is None else self._seen(image.topics_by_id.get(topic_id))
 
     def _seen(self, topic: Topic | None) -> Topic | None:
-        """Returns the topic if the client may know of it.
+        """Returns the topic if the client may see it.
 
         Response times must not reveal that a topic exists, either: an ACL lookup takes less time than a message in
         transit.

@@ -54,7 +54,7 @@ class KafkaConnectionLimits:
         sign_in_us: time to authenticate.
     """
 
-    request_bytes: int = 32 << 20
+    request_bytes: int = 100 << 20
     unanswered_requests: int = 100
     unsent_bytes: int = 32 << 20
     silence_us: int = 600_000_000
@@ -311,7 +311,8 @@ class KafkaConnection:
         if response is None:
             request.answer = []
         else:
-            # Clients read ApiVersions before they know which versions are flexible, so its response header never is.
+            # Clients read ApiVersions before they can tell which versions are flexible, so its response header never
+            # is.
             flexible = version >= response.FLEXIBLE_FROM and request.api.request.API_KEY != API_VERSIONS
             parts = [pack_response_header(request.correlation_id, flexible=flexible), *encode(response, version)]
             size = sum(map(len, parts))

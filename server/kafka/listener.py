@@ -29,9 +29,10 @@ from quorumlog.server.kafka.handlers.dispatch import served_versions
 from quorumlog.server.kafka.handlers.fetch_session import FetchSessionSpace
 from quorumlog.server.kafka.handlers.handler import KafkaConnectionRefusedError, LongWork, TooMuchWorkError
 from quorumlog.server.kafka.memory_budget import MOST_HELD_BYTES, MemoryBudget
-from quorumlog.server.kafka.sign_in_state import KafkaSignIn
+from quorumlog.server.kafka.sign_in_state import KafkaSignIn, TokenKeyReader
 from quorumlog.server.observability.logging_setup import Log
 from quorumlog.server.observability.metrics import Meters
+from quorumlog.server.step.dynamic_values import DynamicValues
 from quorumlog.server.step.events import EndedStream, Reply
 from quorumlog.server.step.request_context import ANONYMOUS, USER_PREFIX, Listener, RequestContext
 from quorumlog.server.transport.caller_identity import MAX_CLIENT_ID_LENGTH
@@ -41,7 +42,7 @@ from quorumlog.server.transport.failed_handshakes import FailedHandshakes, reaso
 from quorumlog.server.transport.principals import auth_context_of, principal_of, serial_of
 from quorumlog.server.transport.tls_contexts import TlsContexts
 from quorumlog.v1.data_plane_pb2 import FetchRequest, FetchResponse, ProduceRequest
-from quorumlog.v1.sign_in_pb2 import BeginScramRequest, FinishScramRequest
+from quorumlog.v1.sign_in_pb2 import BeginScramRequest, FinishScramRequest, SignInByTokenRequest
 
 #: Intervals for checking idle connections, and connections that wait for the node to have capacity.
 _LOOK_AT_SILENCE_S = 5.0
@@ -57,12 +58,15 @@ _HANDSHAKE_S = 5.0
 #: Connections that wait to be accepted, and the pause after accepting one failed.
 _BACKLOG = 128
 _ACCEPT_AGAIN_S = 0.05
-#: Passwords that are being hashed or wait for that, in all and for each address: each takes some 70 ms.
+#: Passwords that are being hashed or wait for that, in all and for each address: each takes some 70 ms. Tokens whose
+#: keys are being read count too.
 _HASHED_AT_ONCE = 64
 _HASHED_OF_ADDRESS = 16
 #: Bytes of batches that wait to be translated or validated: without a limit, the fetches of all consumers would fill
 #: the memory.
 MOST_WORK_BYTES = 128 << 20
+#: Requests without a session.
+_SIGN_IN = (BeginScramRequest, FinishScramRequest, SignInByTokenRequest)
 #: Bytes of a connection's output above which its transport is paused.
 _SOCKET_BUFFER_BYTES = 1 << 20
 
@@ -74,10 +78,11 @@ class KafkaListenerOptions:
     Arguments:
         address: host:port to listen on.
         connections: maximum number at a time.
-        connections_per_ip: maximum number for one address.
+        connections_per_ip: maximum number for one address, unless it is changed at run time.
         creates_topics: unknown topics are created when clients mention them.
         feature_level: the first one at which the cluster stores what Kafka's clients write.
         proof: the listener whose method of authentication applies; None: clients do not authenticate.
+        keys: for tokens; None: the node accepts none.
     """
 
     address: str
@@ -87,6 +92,7 @@ class KafkaListenerOptions:
     feature_level: int
     limits: KafkaConnectionLimits
     proof: Listener | None = None
+    keys: TokenKeyReader | None = None
 
 
 class KafkaListener:
@@ -127,6 +133,7 @@ class KafkaListener:
         #: With TLS: tasks that accept connections, and tasks of handshakes.
         self._tasks: set[asyncio.Task[None]] = set()
         self._tell_again_s = 0.0
+        self._connections_per_ip = options.connections_per_ip
         #: Translations run one after the other: the thread shares the processor with the node's own.
         self._workers = ThreadPoolExecutor(1, "kafka-batches")
         self._work_bytes = 0
@@ -134,6 +141,10 @@ class KafkaListener:
         #: clients cannot delay translations.
         self._hashing: Counter[str] = Counter()
         self._hashers = ThreadPoolExecutor(1, "kafka-passwords")
+
+    def follow_settings(self, values: DynamicValues) -> None:
+        """Changes the maximum number of connections from one address. Open ones are not closed."""
+        self._connections_per_ip = values.kafka_connections_per_ip
 
     @property
     def connections(self) -> int:
@@ -213,7 +224,7 @@ class KafkaListener:
         """Accepts a connection within the limits; otherwise returns False. Refusals are logged at a limited rate."""
         if len(self._open) >= self.options.connections:
             refusal = f"{len(self._open)} connections are open, the maximum is {self.options.connections}"
-        elif self._of_address[host] >= self.options.connections_per_ip:
+        elif self._of_address[host] >= self._connections_per_ip:
             refusal = (
                 f"{self._of_address[host]} connections of this address are open: raise kafka_max_connections_per_ip"
             )
@@ -279,10 +290,10 @@ class KafkaListener:
             host: address of the client that it is done for.
         """
         loop = asyncio.get_running_loop()
-        if wanted.is_password:
+        if wanted.to_sign_in:
             if self._hashing[host] >= _HASHED_OF_ADDRESS or self._hashing.total() >= _HASHED_AT_ONCE:
                 busy = KafkaConnectionRefusedError(
-                    "too many clients authenticate with PLAIN: try again, or use SCRAM-SHA-256"
+                    "too many clients authenticate with PLAIN or tokens: try again, or use SCRAM"
                 )
                 loop.call_soon(on_done, None, busy)
                 return
@@ -294,7 +305,7 @@ class KafkaListener:
         self._work_bytes += wanted.size_bytes
 
         def done(future: asyncio.Future[object]) -> None:
-            if wanted.is_password:
+            if wanted.to_sign_in:
                 self._hashing[host] -= 1
                 if not self._hashing[host]:
                     del self._hashing[host]
@@ -304,7 +315,7 @@ class KafkaListener:
                 assert problem is None or isinstance(problem, Exception)
                 on_done(None if problem is not None else future.result(), problem)
 
-        executor = self._hashers if wanted.is_password else self._workers
+        executor = self._hashers if wanted.to_sign_in else self._workers
         loop.run_in_executor(executor, wanted.work).add_done_callback(done)
 
 
@@ -350,7 +361,7 @@ class _KafkaSocket(asyncio.Protocol):
         self._stream = self._requests.open_stream()
         self._requests.watch_stream(self._stream, self)
         limits, asks = self._listener.options.limits, self._proof is Listener.PASSWORD
-        self._sign_in = KafkaSignIn(_draw_nonce) if asks else None
+        self._sign_in = KafkaSignIn(_draw_nonce, self._listener.options.keys) if asks else None
         self._client = KafkaClient(
             KafkaConnection(self._listener.versions, limits, _now_us(), asks_to_sign_in=asks),
             self,
@@ -474,7 +485,7 @@ class _KafkaSocket(asyncio.Protocol):
             self._requests.times.written(number)
 
         # A client that authenticates has no session yet that the stream could belong to.
-        stream = 0 if isinstance(message, (BeginScramRequest, FinishScramRequest)) else self._stream
+        stream = 0 if isinstance(message, _SIGN_IN) else self._stream
         number = self._requests.submit(message, size, take, stream, self._origin(client_id))
         return number
 
@@ -489,6 +500,9 @@ class _KafkaSocket(asyncio.Protocol):
     def count(self, request: KafkaRequest) -> None:
         """Counts a request whose processing has started."""
         self._listener.meters.kafka_requests += 1
+        if self._listener.log.debugs:
+            kind = type(request.message).__name__
+            self._listener.log.debug("kafka_request", request=kind, version=request.version, address=self._host)
 
     def _origin(self, client_id: str) -> RequestContext:
         origin, token = self._origins.get(client_id), self._sign_in.token if self._sign_in is not None else ""

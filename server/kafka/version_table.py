@@ -37,8 +37,8 @@ class VersionTable:
 
     def response(self, error_code: int = 0) -> ApiVersionsResponse:
         """Returns the response to ApiVersions."""
-        told = [
+        listed = [
             ApiVersion(key, _LOWEST_TOLD.get(key, api.request.LOWEST), self._highest[key])
             for key, api in self._apis.items()
         ]
-        return ApiVersionsResponse(error_code, told)
+        return ApiVersionsResponse(error_code, listed)

@@ -16,5 +16,6 @@ May import: `server` itself.
 - `acls`: all ACLs of a cluster.
 - `credentials`: users with a password and revocations, and the checks of requests that change them.
 - `client_quotas`: quotas of principals, and the checks of requests that change them.
+- `node_settings`: settings of nodes that are changed at run time.
 - `controller_client`: requests to the active controller, or to leaders.
 """

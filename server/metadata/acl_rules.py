@@ -186,7 +186,7 @@ def _problem_with_resource(acl: Acl) -> str | None:
         if misspelt is not None:
             return misspelt.message
     if acl.pattern_type == ACL_PATTERN_PREFIXED and name == EVERY_NAME:
-        return f"no name begins with {EVERY_NAME}: for all of them give the literal pattern {EVERY_NAME}"
+        return f"no name starts with {EVERY_NAME}: for all of them give the literal pattern {EVERY_NAME}"
     return None
 
 
@@ -209,7 +209,7 @@ def check_question(question: CheckAclsRequest) -> errors_pb2.Error | None:
         permission=ACL_PERMISSION_ALLOW,
     )
     if acl.operation == ACL_OPERATION_ALL:
-        return error(ErrorCode.INVALID_REQUEST, "All is no operation that anybody does: ask for one after the other")
+        return error(ErrorCode.INVALID_REQUEST, "All is not a single operation: ask for one after the other")
     return check_rule(acl)
 
 

@@ -1,7 +1,7 @@
 """The ACLs of a cluster, as a part of the metadata image: pure, and identical on every node.
 
 A decision looks only at the ACLs that apply to the resource's name: those of that name, those of each prefix of it, and
-those of all names. ``index`` tells when they changed last, so that decisions can be cached until it grows.
+those of all names. ``index`` shows when they changed last, so that decisions can be cached until it grows.
 """
 
 from __future__ import annotations

@@ -148,10 +148,10 @@ def check_quotas(request: AlterClientQuotasRequest) -> Error | None:
     problem = None
     if not 1 <= len(principals) <= MAX_QUOTAS_CHANGED:
         problem = (
-            f"quotas of {len(principals)} principals are to be changed: give 1 to {MAX_QUOTAS_CHANGED} in one request"
+            f"quotas of {len(principals)} principals in the request: give 1 to {MAX_QUOTAS_CHANGED} in one request"
         )
     elif len(set(principals)) < len(principals):
-        problem = "a principal stands twice in the request: name each once"
+        problem = "a principal is in the request twice: name each once"
     else:
         problem = next((found for each in request.alterations if (found := _problem_with(each))), None)
     return None if problem is None else error(ErrorCode.INVALID_REQUEST, problem)
@@ -174,9 +174,9 @@ def _problem_with(alteration: ClientQuotaAlteration) -> str | None:
             f" {EVERYBODY} is the default"
         )
     if not keys:
-        return f"nothing is to be changed for {principal}: give a quota"
+        return f"no change requested for {principal}: give a quota"
     if len(set(keys)) < len(keys):
-        return f"a quota of {principal} stands twice: name each once"
+        return f"a quota of {principal} is given twice: name each once"
     return next((found for op in alteration.ops if (found := _problem_with_op(op))), None)
 
 

@@ -29,7 +29,7 @@ class ControllerRoute(Protocol):
     """The connection to the active controller and to any other node."""
 
     def controller_id(self) -> int:
-        """Returns the leader of the metadata group as far as this node knows; NO_NODE if it knows of none."""
+        """Returns the leader of the metadata group according to this node; NO_NODE if it has none."""
 
     def send(self, target: int, request: peer_pb2.ControllerRequest) -> bool:
         """Sends a request to a node; False if the node cannot be reached."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 from quorumlog.server.step.request_context import ANONYMOUS, EVERYBODY, USER_PREFIX
 from quorumlog.server.step.wire_errors import error
@@ -23,9 +24,17 @@ from quorumlog.v1.credentials_pb2 import (
     ScramCredential,
     UserScramCredential,
 )
+from quorumlog.v1.credentials_pb2 import ScramMechanism as ScramNumber
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 from quorumlog.wire.request_limits import MAX_CREDENTIALS_CHANGED
-from quorumlog.wire.scram import KEY_BYTES, MAX_ITERATIONS, MAX_SALT_BYTES, MIN_ITERATIONS, MIN_SALT_BYTES
+from quorumlog.wire.scram import (
+    MAX_ITERATIONS,
+    MAX_SALT_BYTES,
+    MECHANISMS,
+    MIN_ITERATIONS,
+    MIN_SALT_BYTES,
+    ScramMechanism,
+)
 
 #: Maximum number of users in one cluster, and of revocations.
 MAX_USERS = 10_000
@@ -36,18 +45,35 @@ MAX_NAME_LENGTH = 249
 _SERIAL = re.compile(r"0|[1-9a-f][0-9a-f]{0,39}")
 
 
-@dataclass(slots=True, frozen=True)
-class PasswordUser:
-    """A user who authenticates with a password.
+#: A change of users: as requested, or in the metadata log.
+UsersChange: TypeAlias = AlterUserScramCredentialsRequest | metadata_log_pb2.UsersAltered
+
+
+class PasswordVersion(NamedTuple):
+    """Identifies a password among all that a user has had.
 
     Arguments:
+        changed_index: index of the entry that set it.
+    """
+
+    mechanism: ScramMechanism
+    changed_index: int
+
+
+@dataclass(slots=True, frozen=True)
+class UserPassword:
+    """A user's password for one mechanism, as nodes store it.
+
+    Arguments:
+        name: the user's.
         salt, stored_key, server_key, iterations: derived from the password (RFC 5802, section 3).
         for_super_user: the password also grants a super user's rights, if the name is a super user's.
-        changed_index: index of the entry that set the password; it identifies the password.
+        changed_index: index of the entry that set the password.
         changed_ms: time of that change, in milliseconds since the epoch.
     """
 
     name: str
+    mechanism: ScramMechanism
     salt: bytes
     stored_key: bytes
     server_key: bytes
@@ -58,7 +84,12 @@ class PasswordUser:
 
     def __repr__(self) -> str:
         # A log must not help its readers to guess passwords.
-        return f"PasswordUser({self.name!r}, changed_index={self.changed_index})"
+        return f"UserPassword({self.name!r}, {self.mechanism.name}, changed_index={self.changed_index})"
+
+    @property
+    def version(self) -> PasswordVersion:
+        """Identifies the password."""
+        return PasswordVersion(self.mechanism, self.changed_index)
 
     @property
     def shown(self) -> UserScramCredential:
@@ -68,6 +99,7 @@ class PasswordUser:
             iterations=self.iterations,
             for_super_user=self.for_super_user,
             changed_ms=self.changed_ms,
+            mechanism=_number_of(self.mechanism),
         )
 
 
@@ -77,13 +109,13 @@ class Credentials:
     Attributes:
         index: of the last entry of the metadata log that changed them; 0 if none has.
         salt_key: random bytes from which salts for nonexistent users are derived; empty before there was a user.
-        users: by name.
+        users: their passwords by name and mechanism; each user has one for at least one mechanism.
     """
 
     def __init__(self) -> None:
         self.index = 0
         self.salt_key = b""
-        self.users: dict[str, PasswordUser] = {}
+        self.users: dict[str, Mapping[ScramMechanism, UserPassword]] = {}
         #: Time of the revocation, in milliseconds since the epoch.
         self._serials: dict[str, int] = {}
         self._principals: dict[str, int] = {}
@@ -107,16 +139,31 @@ class Credentials:
             *(Revocation(principal=principal, revoked_ms=at) for principal, at in principals),
         ]
 
+    def passwords(self, users: Iterable[str] = ()) -> Iterator[UserPassword]:
+        """Yields the passwords of some users, or of all if none is named, by user and mechanism."""
+        names = {*users}
+        for name in sorted(names & self.users.keys() if names else self.users):
+            yield from (password for _, password in sorted(self.users[name].items()))
+
     # -- users ------------------------------------------------------------------------------------------------
 
-    def check_users(self, upsertions: Iterable[ScramCredential], deletions: Iterable[str]) -> Error | None:
+    def check_users(self, change: UsersChange) -> Error | None:
         """Returns the error if the changes would exceed the limit on users, or None."""
-        kept = self.users.keys() - set(deletions)
-        new = {each.user for each in upsertions} - kept
-        if len(kept) + len(new) <= MAX_USERS:
+        if self._count_after(change) <= MAX_USERS:
             return None
         problem = f"the cluster has {len(self.users)} users of {MAX_USERS}: delete unused ones"
         return error(ErrorCode.POLICY_VIOLATION, problem)
+
+    def _count_after(self, change: UsersChange) -> int:
+        """Returns the number of users after a change."""
+        held = {each.user: {*self.users.get(each.user, ())} for each in change.upsertions}
+        held |= {name: {*self.users.get(name, ())} for name in change.deletions}
+        others = len(self.users) - sum(map(bool, held.values()))
+        for name, mechanism in _deletions(change):
+            held[name] -= {*ScramMechanism} if mechanism is None else {mechanism}
+        for each in change.upsertions:
+            held[each.user].add(mechanism_of(each.mechanism))
+        return others + sum(map(bool, held.values()))
 
     def alter_users(
         self, index: int, at_ms: int, command: metadata_log_pb2.UsersAltered
@@ -127,18 +174,33 @@ class Credentials:
             index: of the entry.
             at_ms: when it was proposed.
         """
-        refused = self.check_users(command.upsertions, command.deletions)
+        refused = self.check_users(command)
         if refused is not None:
             return _users_altered(AlterUserScramCredentialsResponse(error=refused))
-        deleted = [name for name in command.deletions if self.users.pop(name, None) is not None]
+        deleted = sum(self._delete(name, mechanism) for name, mechanism in _deletions(command))
         created = 0
         for each in command.upsertions:
             created += each.user not in self.users
-            self.users[each.user] = _user(each, index, at_ms)
+            made = _password(each, index, at_ms)
+            # A client that names no mechanism has one password only: the other one must not stay valid.
+            others = self.users.get(each.user, {}) if each.mechanism else {}
+            self.users[each.user] = {**others, made.mechanism: made}
         self.salt_key = self.salt_key or command.salt_key
         if deleted or command.upsertions:
             self.index = index
-        return _users_altered(AlterUserScramCredentialsResponse(created=created, deleted=len(deleted)))
+        return _users_altered(AlterUserScramCredentialsResponse(created=created, deleted=deleted))
+
+    def _delete(self, name: str, mechanism: ScramMechanism | None) -> bool:
+        """Deletes a user, or its password for one mechanism; False if it does not exist."""
+        held = self.users.get(name, {})
+        left = {} if mechanism is None else {other: held[other] for other in held if other is not mechanism}
+        if len(left) == len(held):
+            return False
+        if left:
+            self.users[name] = left
+        else:
+            del self.users[name]
+        return True
 
     # -- revocations ------------------------------------------------------------------------------------------
 
@@ -183,8 +245,8 @@ class Credentials:
     # -- snapshots --------------------------------------------------------------------------------------------
 
     def user_records(self) -> list[metadata_log_pb2.UserRecord]:
-        """Returns all users in the form of a snapshot."""
-        return [_record(user) for _, user in sorted(self.users.items())]
+        """Returns all passwords in the form of a snapshot."""
+        return [_record(password) for password in self.passwords()]
 
     @classmethod
     def from_snapshot(cls, snapshot: metadata_log_pb2.MetadataSnapshot) -> Credentials:
@@ -192,8 +254,8 @@ class Credentials:
         made = cls()
         made.index, made.salt_key = snapshot.credentials_index, snapshot.user_salt_key
         for record in snapshot.users:
-            user = _user(record.credential, record.changed_index, record.changed_ms)
-            made.users[user.name] = user
+            password = _password(record.credential, record.changed_index, record.changed_ms)
+            made.users[password.name] = {**made.users.get(password.name, {}), password.mechanism: password}
         for each in snapshot.revocations:
             made._table(each)[_subject(each)] = each.revoked_ms
         return made
@@ -204,24 +266,51 @@ def _subject(revocation: Revocation) -> str:
     return revocation.serial or revocation.principal
 
 
-def _user(credential: ScramCredential, index: int, at_ms: int) -> PasswordUser:
-    return PasswordUser(
-        credential.user, credential.salt, credential.stored_key, credential.server_key, credential.iterations,
-        credential.for_super_user, index, at_ms,
+def mechanism_of(number: int) -> ScramMechanism:
+    """Returns the mechanism with a number in a message; without one it is SCRAM-SHA-256.
+
+    Raises:
+        ValueError: the number is unknown.
+    """
+    return ScramMechanism(number) if number else ScramMechanism.SHA_256
+
+
+def _number_of(mechanism: ScramMechanism) -> ScramNumber.ValueType:
+    return ScramNumber.Value(f"SCRAM_MECHANISM_{mechanism.name}")
+
+
+def _deletions(change: UsersChange) -> Iterator[tuple[str, ScramMechanism | None]]:
+    """Yields the user and the mechanism of each deletion; None: of all mechanisms."""
+    for name, number in _numbered_deletions(change):
+        yield name, ScramMechanism(number) if number else None
+
+
+def _numbered_deletions(change: UsersChange) -> list[tuple[str, ScramNumber.ValueType]]:
+    numbers = change.deletion_mechanisms or [ScramNumber.SCRAM_MECHANISM_UNSPECIFIED] * len(change.deletions)
+    return list(zip(change.deletions, numbers, strict=True))
+
+
+def _password(credential: ScramCredential, index: int, at_ms: int) -> UserPassword:
+    return UserPassword(
+        credential.user, mechanism_of(credential.mechanism), credential.salt, credential.stored_key,
+        credential.server_key, credential.iterations, credential.for_super_user, index, at_ms,
     )  # fmt: skip
 
 
-def _record(user: PasswordUser) -> metadata_log_pb2.UserRecord:
+def _record(password: UserPassword) -> metadata_log_pb2.UserRecord:
     credential = ScramCredential(
-        user=user.name,
-        salt=user.salt,
-        stored_key=user.stored_key,
-        server_key=user.server_key,
-        iterations=user.iterations,
-        for_super_user=user.for_super_user,
+        user=password.name,
+        salt=password.salt,
+        stored_key=password.stored_key,
+        server_key=password.server_key,
+        iterations=password.iterations,
+        for_super_user=password.for_super_user,
     )
+    if password.mechanism is not ScramMechanism.SHA_256:
+        # Without it the record is the same as that of nodes before feature level 3.
+        credential.mechanism = _number_of(password.mechanism)
     return metadata_log_pb2.UserRecord(
-        credential=credential, changed_index=user.changed_index, changed_ms=user.changed_ms
+        credential=credential, changed_index=password.changed_index, changed_ms=password.changed_ms
     )
 
 
@@ -234,10 +323,10 @@ def _users_altered(response: AlterUserScramCredentialsResponse) -> peer_pb2.Cont
 
 def check_users(request: AlterUserScramCredentialsRequest) -> Error | None:
     """Returns the error for users that are invalid regardless of existing ones, or None."""
-    names = [*(each.user for each in request.upsertions), *request.deletions]
     problem = (
-        _problem_with_count(len(names), "users")
-        or _problem_with_twice(names)
+        _problem_with_mechanisms(request)
+        or _problem_with_count(len({*(each.user for each in request.upsertions), *request.deletions}), "users")
+        or _problem_with_twice(_subjects(request))
         or next((found for each in request.upsertions if (found := _problem_with(each))), None)
         or next((found for each in request.deletions if (found := problem_with_name(each))), None)
     )
@@ -262,7 +351,7 @@ def check_revocations(request: AlterRevocationsRequest, super_users: Iterable[st
     problem = (
         _problem_with_count(len(every), "certificates and principals")
         or next((found for each in every if (found := _problem_with_subject(each))), None)
-        or _problem_with_twice([each.serial or each.principal for each in every])
+        or _problem_with_twice([(each.serial or each.principal, 0) for each in every])
     )
     if problem is not None:
         return error(ErrorCode.INVALID_REQUEST, problem)
@@ -284,6 +373,46 @@ def problem_with_name(name: str) -> str | None:
     return None
 
 
+def needs_mechanisms(request: AlterUserScramCredentialsRequest) -> bool:
+    """True if a valid request sets a password that nodes before feature level 3 cannot store."""
+    return any(mechanism_of(each.mechanism) is not ScramMechanism.SHA_256 for each in request.upsertions)
+
+
+def omit_unstored(request: AlterUserScramCredentialsRequest) -> None:
+    """Removes the deletions that have no effect below feature level 3, where all passwords are for SCRAM-SHA-256.
+
+    A controller of a former version would ignore the mechanism, and delete the user.
+    """
+    every = _numbered_deletions(request)
+    stored = [(name, number) for name, number in every if mechanism_of(number) is ScramMechanism.SHA_256]
+    del request.deletions[:], request.deletion_mechanisms[:]
+    request.deletions.extend(name for name, _ in stored)
+    request.deletion_mechanisms.extend(number for _, number in stored)
+
+
+def _problem_with_mechanisms(request: AlterUserScramCredentialsRequest) -> str | None:
+    numbers = request.deletion_mechanisms
+    if numbers and len(numbers) != len(request.deletions):
+        return f"{len(numbers)} mechanisms for {len(request.deletions)} deletions: send one for each, or none"
+    for number in (*(each.mechanism for each in request.upsertions), *numbers):
+        if number and number not in {*ScramMechanism}:
+            return unknown_mechanism(number)
+    return None
+
+
+def unknown_mechanism(number: int) -> str:
+    """Returns the problem with a mechanism that does not exist."""
+    return f"there is no SCRAM mechanism {number}: use {' or '.join(MECHANISMS)}"
+
+
+def _subjects(request: AlterUserScramCredentialsRequest) -> list[tuple[str, int]]:
+    """Returns user and mechanism of each change; 0 for each of a user that is also changed as a whole."""
+    changes = [(each.user, int(each.mechanism)) for each in request.upsertions]
+    changes += _numbered_deletions(request)
+    whole = {name for name, number in changes if not number}
+    return [(name, 0 if name in whole else number) for name, number in changes]
+
+
 def _problem_with(credential: ScramCredential) -> str | None:
     problem = problem_with_name(credential.user)
     if problem is not None:
@@ -294,8 +423,9 @@ def _problem_with(credential: ScramCredential) -> str | None:
         return f"user {credential.user[:40]!r} can be written in two ways (Unicode): use {normal[:40]!r}"
     if not MIN_SALT_BYTES <= len(credential.salt) <= MAX_SALT_BYTES:
         return f"the salt of {credential.user} is not {MIN_SALT_BYTES} to {MAX_SALT_BYTES} bytes"
-    if len(credential.stored_key) != KEY_BYTES or len(credential.server_key) != KEY_BYTES:
-        return f"the keys of {credential.user} are not {KEY_BYTES} bytes each: only SCRAM-SHA-256 is known"
+    mechanism = mechanism_of(credential.mechanism)
+    if len(credential.stored_key) != mechanism.key_bytes or len(credential.server_key) != mechanism.key_bytes:
+        return f"the keys of {credential.user} are not {mechanism.key_bytes} bytes each, as {mechanism.sasl_name} needs"
     if not MIN_ITERATIONS <= credential.iterations <= MAX_ITERATIONS:
         return f"{credential.iterations} iterations for {credential.user}: give {MIN_ITERATIONS} to {MAX_ITERATIONS}"
     return None
@@ -322,13 +452,13 @@ def _problem_with_subject(revocation: Revocation) -> str | None:
 def _problem_with_count(count: int, what: str) -> str | None:
     if 1 <= count <= MAX_CREDENTIALS_CHANGED:
         return None
-    return f"{count} {what} are to be changed: give 1 to {MAX_CREDENTIALS_CHANGED} in one request"
+    return f"{count} {what} in the request: give 1 to {MAX_CREDENTIALS_CHANGED} in one request"
 
 
-def _problem_with_twice(names: Sequence[str]) -> str | None:
-    seen = set[str]()
-    for name in names:
-        if name in seen:
-            return f"{name[:40]!r} is named twice"
-        seen.add(name)
+def _problem_with_twice(subjects: Sequence[tuple[str, int]]) -> str | None:
+    seen = set[tuple[str, int]]()
+    for subject in subjects:
+        if subject in seen:
+            return f"{subject[0][:40]!r} is named twice"
+        seen.add(subject)
     return None

@@ -1,6 +1,6 @@
 """Nodes that leave the cluster: a part of the metadata image, pure and identical on every node.
 
-A node's record contains that it is to be emptied, so that every controller continues with it
+A node's record contains that it must be emptied, so that every controller continues with it
 (`controller/evacuation.py`). A node is removed once nothing names it, and its id is never used again: otherwise another
 disk would be credited with what the former one had acknowledged.
 """
@@ -28,7 +28,7 @@ class Departures:
 
     Attributes:
         removed: the data directory of each removed node, by node id.
-        is_any_leaving: True if a node is to be emptied.
+        is_any_leaving: True if a node must be emptied.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Departures:
         self.is_any_leaving = any(broker.leaving for broker in self._brokers.values())
 
     def leaving(self) -> list[BrokerRecord]:
-        """Returns the nodes that are to be emptied."""
+        """Returns the nodes that must be emptied."""
         return [broker for _, broker in sorted(self._brokers.items()) if broker.leaving]
 
     def refuse_removed(self, node_id: int) -> errors_pb2.Error | None:

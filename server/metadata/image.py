@@ -1,7 +1,7 @@
 """The cluster's metadata on every node: the state machine of group 0.
 
 Pure and deterministic: the same entries give the same image on every node, whatever their timing. Every rule that
-decides between two requests is here and not in the controller, because only the log knows which came first.
+decides between two requests is here and not in the controller, because only the log has recorded which came first.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from quorumlog.server.metadata.credentials import Credentials
 from quorumlog.server.metadata.departures import Departures
 from quorumlog.server.metadata.lost_disks import LostDisks
 from quorumlog.server.metadata.moves import PartitionMoves, reassigned
+from quorumlog.server.metadata.node_settings import SettingsRecords
 from quorumlog.server.metadata.producer_names import NamedProducers
 from quorumlog.server.metadata.quorum import WantedQuorum
 from quorumlog.server.metadata.records import (
@@ -54,6 +55,7 @@ _LEAVES_LAYOUT = frozenset(
         "users_altered",
         "revocations_altered",
         "client_quotas_altered",
+        "node_settings_altered",
     )
 )
 
@@ -104,6 +106,7 @@ class MetadataImage:
         self.acls = AccessControlLists()
         self.credentials = Credentials()
         self.client_quotas = ClientQuotas()
+        self.node_settings = SettingsRecords()
         self.feature_level = FIRST_FEATURE_LEVEL
         self.former_cluster_ids: tuple[str, ...] = ()
 
@@ -170,10 +173,8 @@ class MetadataImage:
                 result = self._replicas_moved(command.replicas_moved)
             case "claim_producer":
                 result = ApplyResult(self.named_producers.claim(command.claim_producer, command.timestamp_ms))
-            case "delete_producers":
-                result = ApplyResult(self.named_producers.delete(index, command.delete_producers))
-            case "delete_producer_claims":
-                result = ApplyResult(self.named_producers.delete(index, command.delete_producer_claims))
+            case "delete_producers" | "delete_producer_claims":
+                result = ApplyResult(self.named_producers.delete(index, getattr(command, kind)))
             case "restore_producer_names":
                 result = self._restore_producers(command.restore_producer_names)
             case "want_quorum":
@@ -181,8 +182,7 @@ class MetadataImage:
             case "want_node":
                 result = self.departures.want(command.want_node)
             case "remove_node":
-                result = self.departures.remove(command.remove_node, self.quorum)
-                self.membership_version += 1
+                result = self._remove_node(index, command.remove_node)
             case "replace_disk":
                 result = self.lost_disks.replace(index, command.replace_disk, self.quorum.voters)
                 self.membership_version += 1
@@ -198,6 +198,9 @@ class MetadataImage:
                 result = ApplyResult(altered)
             case "client_quotas_altered":
                 result = ApplyResult(self.client_quotas.alter(index, command.client_quotas_altered))
+            case "node_settings_altered":
+                altered = self.node_settings.alter(index, command.node_settings_altered, self.brokers)
+                result = ApplyResult(altered)
             case "raise_feature_level":
                 result = self._raise_feature_level(index, command.raise_feature_level.level)
             case _:
@@ -273,6 +276,13 @@ class MetadataImage:
         result = self.quorum.want(command, self.brokers)
         if self.quorum.wishes != wishes:
             self.lost_disks.has_voters(self.quorum.voters, replaces_disk=command.replaces_disk)
+        return result
+
+    def _remove_node(self, index: int, command: metadata_log_pb2.RemoveNode) -> ApplyResult:
+        result = self.departures.remove(command, self.quorum)
+        self.membership_version += 1
+        if command.node_id not in self.brokers:
+            self.node_settings.forget(index, command.node_id)
         return result
 
     def _fence(self, command: metadata_log_pb2.FenceBrokers) -> ApplyResult:
@@ -509,7 +519,7 @@ class MetadataImage:
     def _raise_feature_level(self, index: int, level: int) -> ApplyResult:
         if level > FEATURE_LEVEL:
             raise MetadataLogError(_too_old(f"entry {index} of the metadata log", level))
-        # Only the log knows whether a node that does not support it has registered in the meantime.
+        # Only the log shows whether a node that does not support it has registered in the meantime.
         if level > self.feature_level and self.supports(level):
             self.feature_level = level
         reached = admin_pb2.UpgradeFeaturesResponse(feature_level=self.feature_level)
@@ -546,6 +556,8 @@ class MetadataImage:
             credentials_index=self.credentials.index,
             client_quotas=self.client_quotas.shown(),
             client_quotas_index=self.client_quotas.index,
+            node_settings=self.node_settings.shown(),
+            node_settings_index=self.node_settings.index,
             feature_level=self.feature_level,
             applied_index=self.applied_index,
         )
@@ -591,6 +603,7 @@ class MetadataImage:
         self.acls = AccessControlLists.from_snapshot(snapshot)
         self.credentials = Credentials.from_snapshot(snapshot)
         self.client_quotas = ClientQuotas.from_snapshot(snapshot)
+        self.node_settings = SettingsRecords.from_snapshot(snapshot)
         self.feature_level = snapshot.feature_level
         self.applied_index = snapshot.applied_index
         self.former_cluster_ids = tuple(snapshot.former_cluster_ids)

@@ -1,7 +1,7 @@
 """Partitions that are being moved to other nodes: a part of the metadata image, pure and identical on every node.
 
 A move is requested here, carried out by the partition's leader (`broker/reassignments.py`), and finished here when the
-leader reports it. No replica is destroyed before that: only the leader knows the current voters.
+leader reports it. No replica is destroyed before that: only the leader has the current voters.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PartitionMoves:
         if command.HasField("wishes") and command.wishes != partition.wishes:
             outdated = f"{partition.name} has been requested elsewhere in the meantime: read it again"
             return ApplyResult(reassigned(partition, error(ErrorCode.INVALID_UPDATE_VERSION, outdated)))
-        # Some of these may vote by now; only the leader knows.
+        # Some of these may vote by now; only the leader can tell.
         former = {*partition.former_targets, *partition.target}
         witnesses = partition.witness_hosts
         self._index.leave(partition)
@@ -122,8 +122,8 @@ def _outdated(partition: PartitionRecord, moved: peer_pb2.ReplicasMoved) -> str:
     nodes = list(partition.wanted)
     if not partition.is_moving:
         return f"{partition.name} is no longer being moved: it is on nodes {nodes}"
-    late = f"wish {moved.wish} for {list(moved.replicas)}"
-    return f"{partition.name} is being moved: its wish {partition.wishes} is for nodes {nodes}, not {late}"
+    late = f"request {moved.wish} for {list(moved.replicas)}"
+    return f"{partition.name} is being moved: its request {partition.wishes} is for nodes {nodes}, not {late}"
 
 
 def witness_after(partition: PartitionRecord, wanted: tuple[int, ...], witness: int) -> int:
@@ -158,6 +158,12 @@ def check_wish(
     return _check_kinds(partition, wanted, witness, goes_on)
 
 
+def refuse_without_witness(partition: PartitionRecord, wanted: tuple[int, ...]) -> errors_pb2.Error:
+    """Returns the error for a request for an even number of replicas if no node can have the witness."""
+    problem = f"{partition.name} on {len(wanted)} nodes needs a witness on another node, and no node is available"
+    return error(ErrorCode.INVALID_REPLICATION_FACTOR, problem)
+
+
 def _check_kinds(
     partition: PartitionRecord, wanted: tuple[int, ...], witness: int, goes_on: bool
 ) -> errors_pb2.Error | None:
@@ -168,8 +174,7 @@ def _check_kinds(
     """
     after = witness_after(partition, wanted, witness)
     if wanted and len(wanted) % 2 == 0 and after == NO_NODE and not goes_on:
-        problem = f"{partition.name} on {len(wanted)} nodes needs a witness on another node, and no node is available"
-        return error(ErrorCode.INVALID_REPLICATION_FACTOR, problem)
+        return refuse_without_witness(partition, wanted)
     witnesses = partition.witness_hosts | ({after} - {NO_NODE})
     replicas = {*partition.replicas, *partition.target, *partition.former_targets, *wanted}
     both = sorted(witnesses & replicas)

@@ -1,7 +1,7 @@
 """Named producers: the id of each name, and the newest epoch with which it was claimed.
 
 A part of the metadata image: pure, and identical on every node. A claim of a name fences its former holder, because the
-partitions' logs accept nothing of an older epoch. The next epoch goes to the client that knows the last one: a claim
+partitions' logs accept nothing of an older epoch. The next epoch goes to the client that has the last one: a claim
 that is repeated because its answer was lost, or that was sent to two nodes at once, must not fence the client that made
 it.
 
@@ -11,7 +11,7 @@ partitions of a topic, the timestamp of records without one), and the metadata l
 Names stay until a client deletes them: a partition that has batches of a producer must keep recognising them, however
 long ago they were sent. An id is never assigned again, neither to another name nor to the same one after its deletion.
 So an id below the next one that no name has was deleted: a batch with it is late, and would be taken for new where the
-partition has forgotten the producer. The index of the last deletion tells which nodes may know of it.
+partition has forgotten the producer. The index of the last deletion shows which nodes may have applied it.
 """
 
 from __future__ import annotations
@@ -190,8 +190,8 @@ class NamedProducers:
         """
         response = peer_pb2.ControllerResponse(delete_producers=admin_pb2.DeleteProducersResponse())
         claims = deletion.claims or repeat(None, len(deletion.names))
-        for name, meant in zip(deletion.names, claims, strict=True):
-            refused = self.check_deletion(name, deletion.claimed_before_ms, meant)
+        for name, claim in zip(deletion.names, claims, strict=True):
+            refused = self.check_deletion(name, deletion.claimed_before_ms, claim)
             response.delete_producers.results.add(name=name, error=refused)
             if refused is None:
                 del self._epochs[self._by_name.pop(name).producer_id]
@@ -276,9 +276,7 @@ def check_claim(claim: peer_pb2.ClaimProducer) -> errors_pb2.Error | None:
 def check_deletion(request: admin_pb2.DeleteProducersRequest) -> errors_pb2.Error | None:
     """Returns the error for a deletion that is invalid regardless of existing names, or None."""
     if not 1 <= len(request.names) <= MAX_PRODUCER_NAMES:
-        problem = (
-            f"{len(request.names)} producer names are to be deleted: name 1 to {MAX_PRODUCER_NAMES} in one request"
-        )
+        problem = f"{len(request.names)} producer names in the request: name 1 to {MAX_PRODUCER_NAMES} in one request"
     elif request.claimed_before_ms < 0:
         problem = f"producer names claimed before {request.claimed_before_ms} ms: times are counted from 1970 on"
     elif any(len(name) > MAX_NAME_LENGTH for name in request.names):

@@ -24,8 +24,16 @@ FIRST_FEATURE_LEVEL = 1
 #: changes of the metadata quorum's voters, leaving nodes, restores from backups, witnesses, ACLs, users, revocations,
 #: quotas, Kafka clients' batches in partitions, classic groups.
 SECOND_FEATURE_LEVEL = 2
+#: From this level on: cleanup.policy=compact,delete, compaction lags, append times of compacted batches; passwords for
+#: SCRAM-SHA-512; settings of nodes at run time.
+THIRD_FEATURE_LEVEL = 3
 #: The highest level that this version supports.
-FEATURE_LEVEL = SECOND_FEATURE_LEVEL
+FEATURE_LEVEL = THIRD_FEATURE_LEVEL
+
+
+def machine_of_its_own(node_id: int) -> str:
+    """Returns the machine of a node that shares it with no other. No configured name equals it."""
+    return f"\0node {node_id}"
 
 
 @dataclass(slots=True)
@@ -34,7 +42,7 @@ class BrokerRecord:
 
     Arguments:
         epoch: the index of its registration's entry; distinguishes the processes of a node.
-        leaving: its replicas are to be moved to other nodes.
+        leaving: its replicas must be moved to other nodes.
         successor: the node that gets them; NO_NODE: any node with capacity.
         throttle: maximum bytes per second that each node sends of them; 0: no limit.
         disk: the state of its data directory.
@@ -78,6 +86,12 @@ class BrokerRecord:
     def rack(self) -> str:
         """The rack; empty if it has none."""
         return self.registration.rack
+
+    @property
+    def machine(self) -> str:
+        """The machine that it fails with; equal for the nodes of one machine. A node without a name of its machine is
+        a machine of its own."""
+        return self.registration.machine or machine_of_its_own(self.node_id)
 
     @property
     def witness_only(self) -> bool:

@@ -12,6 +12,8 @@ from quorumlog.wire.entry import TimestampType
 
 _DAY_MS = 86_400_000
 _MAX_LONG = (1 << 63) - 1
+#: The words of ``cleanup.policy``.
+COMPACT, DELETE = "compact", "delete"
 #: Maximum batch size whatever the topic's configuration: a batch is one Raft entry and is sent in one message.
 MAX_BATCH_BYTES = 8 << 20
 
@@ -27,8 +29,11 @@ class TopicConfig:
     Arguments:
         retention_ms: how long records are kept, in milliseconds; -1: forever.
         retention_bytes: how much of each partition is kept, in bytes; -1: everything.
-        cleanup_policy: "delete" removes old records by time and size, "compact" keeps the last record of each key.
+        cleanup_policy: "delete" removes old records by time and size, "compact" keeps the last record of each key. Both
+            may be set; they are in the order in which they were given.
         delete_retention_ms: how long tombstones are kept after their first compaction, in milliseconds.
+        min_compaction_lag_ms: how long a record is kept before compaction may remove it, in milliseconds.
+        max_compaction_lag_ms: how long after its append a record is compacted at the latest, in milliseconds.
         min_cleanable_dirty_ratio: the fraction of a partition that must be new before it is compacted again.
         max_message_bytes: the largest batch accepted, in bytes, overhead included.
         min_insync_replicas: with acks=all, how many replicas must have a record durably before it is acknowledged.
@@ -37,8 +42,10 @@ class TopicConfig:
 
     retention_ms: int = 7 * _DAY_MS
     retention_bytes: int = -1
-    cleanup_policy: str = "delete"
+    cleanup_policy: tuple[str, ...] = (DELETE,)
     delete_retention_ms: int = _DAY_MS
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = _MAX_LONG
     min_cleanable_dirty_ratio: float = 0.5
     max_message_bytes: int = 1 << 20
     min_insync_replicas: int = 1
@@ -47,7 +54,12 @@ class TopicConfig:
     @property
     def compacts(self) -> bool:
         """True if only the last record of each key is kept."""
-        return self.cleanup_policy == "compact"
+        return COMPACT in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        """True if records are removed by time and size."""
+        return DELETE in self.cleanup_policy
 
 
 @dataclass(slots=True, frozen=True)
@@ -116,9 +128,7 @@ class ChoiceKey:
         """
         if text in self.choices:
             return self.choices[text]
-        together = "one of them, not several: " if "," in text else ""
-        expected = f"expected {together}{' or '.join(self.choices)}"
-        raise InvalidTopicConfigError(f"{self.name}={_shown(text)}: {expected}")
+        raise InvalidTopicConfigError(f"{self.name}={_shown(text)}: expected {' or '.join(self.choices)}")
 
     def text(self, value: object) -> str:
         """Returns the word for a value."""
@@ -128,6 +138,42 @@ class ChoiceKey:
     def documentation(self) -> str:
         """Description of the key, with its words."""
         return f"{self.doc} One of: {', '.join(self.choices)}."
+
+
+@dataclass(slots=True, frozen=True)
+class ListKey:
+    """A key whose value is one or more of a few words, separated by commas."""
+
+    name: str
+    attribute: str
+    words: tuple[str, ...]
+    doc: str
+
+    def parse(self, text: str, *, is_stored: bool = False) -> tuple[str, ...]:
+        """Returns the words in ``text``, each once, in the order in which they are given.
+
+        Arguments:
+            is_stored: the value is set on a topic, which makes no difference for words.
+
+        Raises:
+            InvalidTopicConfigError: no word, or another one.
+        """
+        given = tuple(dict.fromkeys(word.strip(_SPACES) for word in text.split(",")))
+        if all(word in self.words for word in given):
+            return given
+        both = ",".join(self.words)
+        raise InvalidTopicConfigError(f"{self.name}={_shown(text)}: expected {', '.join(self.words)} or {both}")
+
+    @staticmethod
+    def text(value: object) -> str:
+        """Returns the words as text."""
+        assert isinstance(value, tuple)
+        return ",".join(value)
+
+    @property
+    def documentation(self) -> str:
+        """Description of the key, with its words."""
+        return f"{self.doc} One or more of: {', '.join(self.words)}."
 
 
 @dataclass(slots=True, frozen=True)
@@ -167,7 +213,7 @@ class RatioKey:
         return f"{self.doc} A number from 0 to 1."
 
 
-ConfigKey = IntegerKey | ChoiceKey | RatioKey
+ConfigKey = IntegerKey | ChoiceKey | ListKey | RatioKey
 
 _KEYS: tuple[ConfigKey, ...] = (
     IntegerKey(
@@ -186,10 +232,10 @@ _KEYS: tuple[ConfigKey, ...] = (
         _MAX_LONG,
         "How many bytes of each partition are kept; -1 sets no bound.",
     ),
-    ChoiceKey(
+    ListKey(
         "cleanup.policy",
         "cleanup_policy",
-        MappingProxyType({"delete": "delete", "compact": "compact"}),
+        (DELETE, COMPACT),
         "What happens to old records: delete removes what is past its retention, compact keeps the last of each key.",
     ),
     IntegerKey(
@@ -199,6 +245,22 @@ _KEYS: tuple[ConfigKey, ...] = (
         0,
         _MAX_LONG,
         "How long a compacted topic keeps a tombstone after its first compaction, for readers to see it.",
+    ),
+    IntegerKey(
+        "min.compaction.lag.ms",
+        "min_compaction_lag_ms",
+        "number of milliseconds",
+        0,
+        _MAX_LONG,
+        "How long a compacted topic keeps every record, whether its key has a newer one or not.",
+    ),
+    IntegerKey(
+        "max.compaction.lag.ms",
+        "max_compaction_lag_ms",
+        "number of milliseconds",
+        1,
+        _MAX_LONG,
+        "After how long a record is compacted at the latest, however little of the partition is new.",
     ),
     RatioKey(
         "min.cleanable.dirty.ratio",
@@ -243,8 +305,8 @@ _KAFKAS_OWN = frozenset(
         "leader.replication.throttled.replicas", "follower.replication.throttled.replicas",
     )
 )  # fmt: skip
-#: Kafka's keys that limit how soon, or how late, a record is compacted. They are refused because users rely on them.
-_LAGS = frozenset(("max.compaction.lag.ms", "min.compaction.lag.ms"))
+#: Keys that nodes below feature level 3 do not have.
+_THIRD_LEVEL_KEYS = frozenset(("max.compaction.lag.ms", "min.compaction.lag.ms"))
 #: Whitespace that is trimmed around a value, as in Kafka.
 _SPACES = " \t\r\n"
 _KAFKAS_OWN_PREFIXES = ("segment.", "flush.", "index.", "compression.", "local.retention.")
@@ -288,6 +350,19 @@ def parse_topic_config(configs: Mapping[str, str]) -> TopicConfig:
     return TopicConfig(**values)  # type: ignore[arg-type]
 
 
+def needs_third_level(values: Mapping[str, str]) -> str:
+    """Returns the first of the settings that a node below feature level 3 cannot read, as ``key=value``; otherwise an
+    empty string.
+
+    Arguments:
+        values: settings in normal form.
+    """
+    for name, value in sorted(values.items()):
+        if name in _THIRD_LEVEL_KEYS or (name == "cleanup.policy" and "," in value):
+            return f"{name}={value}"
+    return ""
+
+
 def _key(name: str) -> ConfigKey:
     key = CONFIG_KEYS.get(name)
     if key is None:
@@ -310,16 +385,16 @@ def changed_configs(
         InvalidTopicConfigError: the change, or the resulting configuration, is invalid.
     """
     if not values and not clear:
-        raise InvalidTopicConfigError("no key is to be set or cleared: name at least one")
+        raise InvalidTopicConfigError("no key to set or clear: name at least one")
     both = sorted(set(values) & set(clear))
     if both:
-        raise InvalidTopicConfigError(f"{_shown(both[0])} is to be set and to be cleared: choose one")
+        raise InvalidTopicConfigError(f"{_shown(both[0])} is both set and cleared: choose one")
     unknown = sorted(name for name in clear if name not in CONFIG_KEYS)
     if unknown:
         raise InvalidTopicConfigError(_unknown(unknown[0]))
     checked = checked_configs(values)
     after = {name: value for name, value in configs.items() if name not in clear} | checked
-    check_against_replication(parse_topic_config(after), replication_factor)
+    check_consistency(parse_topic_config(after), replication_factor)
     return checked
 
 
@@ -334,6 +409,12 @@ class DescribedKey:
     doc: str
 
 
+def default_text(name: str) -> str:
+    """Returns the default value of a key as text."""
+    key = CONFIG_KEYS[name]
+    return key.text(getattr(TopicConfig(), key.attribute))
+
+
 def describe_topic_config(configs: Mapping[str, str]) -> list[DescribedKey]:
     """Returns every key with its effective value.
 
@@ -342,18 +423,24 @@ def describe_topic_config(configs: Mapping[str, str]) -> list[DescribedKey]:
     """
     described = []
     for name, key in CONFIG_KEYS.items():
-        default = key.text(getattr(TopicConfig(), key.attribute))
+        default = default_text(name)
         value = key.text(key.parse(configs[name], is_stored=True)) if name in configs else default
         described.append(DescribedKey(name, value, default, name in configs, key.documentation))
     return described
 
 
-def check_against_replication(config: TopicConfig, replication_factor: int) -> None:
-    """Checks that the replication factor can satisfy the configuration.
+def check_consistency(config: TopicConfig, replication_factor: int) -> None:
+    """Checks that the settings agree with each other, and that the replication factor can satisfy them.
 
     Raises:
-        InvalidTopicConfigError: every produce with acks=all would fail permanently.
+        InvalidTopicConfigError: every produce with acks=all would fail permanently, or a record would have to be
+            compacted before it may be.
     """
+    if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+        raise InvalidTopicConfigError(
+            f"min.compaction.lag.ms={config.min_compaction_lag_ms}: more than"
+            f" max.compaction.lag.ms={config.max_compaction_lag_ms}; lower one or raise the other"
+        )
     if config.min_insync_replicas > replication_factor:
         raise InvalidTopicConfigError(
             f"min.insync.replicas={config.min_insync_replicas}: more than the replication factor {replication_factor},"
@@ -364,12 +451,10 @@ def check_against_replication(config: TopicConfig, replication_factor: int) -> N
 def _unknown(name: str) -> str:
     if name in _NODE_LEVEL:
         return f"{name}: this is a setting of nodes, not of topics; set it in the nodes' configuration"
-    if name in _LAGS:
-        return f"{name} is not supported: no topic keeps or compacts records by such a limit; leave it out"
     if name == "compression.type":
         return f"{name} means nothing here: producers choose it (compression_type), and batches are kept as they came"
     if is_kafkas_own(name):
-        return f"{_shown(name)} means nothing here, or is not there: leave it out"
+        return f"{_shown(name)} means nothing here, or does not exist: leave it out"
     near = difflib.get_close_matches(name, CONFIG_KEYS, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(CONFIG_KEYS)}"
     return f"unknown topic configuration key {_shown(name)}: {hint}"

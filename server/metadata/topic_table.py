@@ -82,8 +82,8 @@ class TopicTable:
         if other is not None:
             return error(
                 ErrorCode.INVALID_TOPIC,
-                f"topic {name} differs from the existing topic {other} only in '.' and '_', which metrics cannot tell"
-                " apart: choose another name",
+                f"topic {name} differs from the existing topic {other} only in '.' and '_', which metrics cannot"
+                " distinguish: choose another name",
             )
         return None
 

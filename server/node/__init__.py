@@ -19,9 +19,10 @@
 - `append_guard.py`: decides whether the node can accept appends and confirm that it leads.
 - `cluster_events.py`: events in the cluster, for the log and for metrics.
 - `readings.py`: the figures of a node, its partitions and its cluster, for metrics.
+- `settings_in_effect.py`: puts settings into effect that are changed at run time.
 - `scrub.py`: reads everything on the disk again from time to time, in the background.
 - `space_watch.py`: refuses appends when the disk is nearly full.
 - `stop_handover.py`: a graceful stop.
 
-May import: all rooms above it, from `hosting` to `requests`.
+May import: all packages above it, from `hosting` to `requests`.
 """

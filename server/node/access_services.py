@@ -30,8 +30,7 @@ class AccessServices:
         resources, image_age, time = context.resources, context.image_age, context.time
         options, metadata, replies = resources.options.authorization, context.metadata.replica, resources.replies
         self.audit = AuditTrail(options.audited, time, metadata, image_age)
-        if options.audited:
-            replies.listener = self.audit
+        replies.listener = self.audit
         self.refusals = Refusals(Authorizer(options, metadata), self.audit)
         self.sessions = Sessions(resources.rng, resources.options.session_lifetime_us)
         self.admission = Admission(metadata, self.sessions, options.token_users)

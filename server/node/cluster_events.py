@@ -54,25 +54,28 @@ class ClusterEvents:
     Arguments:
         image: the image when the node joins.
         time: the time of the current step; the node updates it.
+
+    Attributes:
+        led: Raft groups of the partitions that this node leads.
+        left_out: kinds of which lines were left out, which has not been reported yet.
     """
 
     def __init__(self, image: MetadataImage, write: EventLog, time: StepTime) -> None:
         self._write = write
         self._time = time
-        self._led: set[int] = set()
+        self.led: set[int] = set()
         self._budgets: dict[str, _Budget] = {}
-        #: Kinds of which lines were left out, which has not been reported yet.
-        self._left_out: dict[str, LogLevel] = {}
+        self.left_out: dict[str, LogLevel] = {}
         self.counts = JournalCounts()
         self.start_from(image)
 
     def begin_step(self) -> None:
         """Starts a step of the node: reports the kinds of which lines were left out, once their second is over."""
-        for event, level in list(self._left_out.items()) if self._left_out else ():
+        for event, level in list(self.left_out.items()):
             budget = self._budgets[event]
             if self._time.now - budget.since >= _SECOND_US:
                 self._write(level, event, left_out=budget.left_out)
-                del self._budgets[event], self._left_out[event]
+                del self._budgets[event], self.left_out[event]
 
     def start_from(self, image: MetadataImage) -> None:
         """Takes the image as already reported, after it was replaced as a whole."""
@@ -107,14 +110,14 @@ class ClusterEvents:
 
     def follow(self, replica: PartitionReplica, *, leads: bool) -> None:
         """Records whether a replica leads, after its Raft group was stepped or the replica was removed."""
-        if leads == (replica.group in self._led):
+        if leads == (replica.group in self.led):
             return
         if leads:
-            self._led.add(replica.group)
+            self.led.add(replica.group)
             self.counts.leader_elections += 1
             self._say("info", "leader_elected", partition=replica.name, leader_epoch=replica.raft.term)
         else:
-            self._led.discard(replica.group)
+            self.led.discard(replica.group)
 
     def _brokers(self, image: MetadataImage, *, is_controller: bool) -> None:
         known = self._known.brokers
@@ -160,7 +163,7 @@ class ClusterEvents:
                 self._say("info", "move_begins", partition=name, replicas=record.replicas, target=record.target)
             else:
                 self._say("info", "move_ended", partition=name, replicas=record.replicas)
-        if record.group not in self._led:
+        if record.group not in self.led:
             return
         lost, came = set(isr) - set(record.isr), set(record.isr) - set(isr)
         if lost:
@@ -180,4 +183,4 @@ class ClusterEvents:
             self._write(level, event, **fields)
         else:
             budget.left_out += 1
-            self._left_out[event] = level
+            self.left_out[event] = level

@@ -22,6 +22,7 @@ from quorumlog.server.node.metadata_events import MetadataEvents
 from quorumlog.server.node.metadata_member import MetadataMember
 from quorumlog.server.node.readings import MemberReadings
 from quorumlog.server.node.resources import NodeResources
+from quorumlog.server.node.settings_in_effect import SettingsInEffect
 from quorumlog.server.observability.metric_catalogue import Readings
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.witness import PartitionWitness
@@ -42,6 +43,7 @@ class ClusterMember:
     Attributes:
         metadata: this node's replica of the metadata.
         services: serve clients and have deadlines.
+        settings: the settings that can be changed at run time.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class ClusterMember:
     ) -> None:
         self._resources = resources
         self._time = time
+        self._group_log = resources.log.named("server.groups")
         conditions = AppendGuard(resources, time)
         raft_groups = RaftGroupFactory(resources.options, resources.storage, resources.rng, resources.mender.take_up)
         self.metadata = MetadataMember(resources, membership, raft_groups, state, self, time.now)
@@ -70,13 +73,16 @@ class ClusterMember:
         )
         self._journal = ClusterEvents(replica.image, resources.log, time)
         self.services = MemberServices(context, raft_groups, self._replica_ended)
-        self._events = MetadataEvents(context, self.services, self._journal)
+        self.settings = SettingsInEffect(context, self.services)
+        self._events = MetadataEvents(context, self.services, self._journal, self.settings)
         self._readings = MemberReadings(context, self.services, self._journal.counts)
         self._start(found)
 
     def _start(self, found: dict[int, RaftGroupState]) -> None:
         """Opens the replicas that were found on disk, and starts stepping the metadata group."""
         resources, replicas, now = self._resources, self.services.replicas, self._time.now
+        # The metadata of the last checkpoint: nothing may be applied after them for a long time.
+        self.settings.follow()
         damage = resources.storage.opening_damage()
         replicas.endings.may_have_moved((*found, *damage.replicas))
         self._events.follow_lost_disks()
@@ -108,22 +114,26 @@ class ClusterMember:
 
     def begin_step(self) -> None:
         """Starts a step of the node."""
-        self._journal.begin_step()
+        if self._journal.left_out:
+            self._journal.begin_step()
         self.services.groups.begin_step(self._time.now, self._time.wall_ms)
 
     def on_frame(self, peer: int, frame: PeerFrame) -> None:
         """Handles the parts of a peer's frame other than messages of Raft groups."""
+        if frame.controller_requests or frame.controller_responses:
+            self.services.in_order.deadlines_moved()
         for request in frame.controller_requests:
             self._traffic.on_request(peer, request)
         for response in frame.controller_responses:
             self._traffic.client.on_response(response)
         traces = self.services.logs.produce.traces
-        if traces:
+        if traces.by_request:
             traces.on_frame(peer, frame)
 
     def after_round(self, group: int) -> None:
         """Follows the role of a Raft group that was stepped, and answers the clients that waited for it."""
         if group == METADATA_GROUP:
+            self.services.in_order.deadlines_moved()
             self._events.after_round()
             return
         services = self.services
@@ -132,18 +142,22 @@ class ClusterMember:
             services.logs.after_round(self._time.now, self._time.wall_ms, hosted)
         elif isinstance(hosted, GroupShard):
             services.groups.after_round(hosted)
+            if self._group_log.debugs:
+                self._group_log("debug", "coordinator_stepped", group=group, leads=hosted.leads)
         elif isinstance(hosted, PartitionWitness):
             self._shorten(hosted)
-        if services.cluster.watches:
+        if services.cluster.watches.is_watched:
             services.cluster.watches.after_round(hosted)
         leads = hosted.leads
-        self._journal.follow(hosted, leads=leads)
+        if leads != (group in self._journal.led):
+            self._journal.follow(hosted, leads=leads)
         if leads and services.replicas.reports.needs_report(hosted):
             services.replicas.broker.report_soon(self._time.now)
 
     def on_job_done(self, event: JobDone) -> None:
         """Hands the result of a job to the service that started it."""
         now, replicas = self._time.now, self.services.replicas
+        self.services.in_order.deadlines_moved()
         replicas.damaged.on_done(now, event)
         replicas.last_copy.on_done(event)
         self.services.logs.compactions.on_done(now, event)
@@ -172,9 +186,15 @@ class ClusterMember:
     def finish_step(self, effects: Effects) -> None:
         """Adds what the services hand over at the end of a step: audit lines, and streams that end or pause."""
         access = self.services.access
-        effects.audit = access.audit.take_lines()
-        effects.ended_streams = access.admission.take_ended()
-        effects.stream_pauses = self.services.pipeline.throttle.take_pauses()
+        throttle = self.services.pipeline.throttle
+        if access.audit.lines:
+            effects.audit = access.audit.take_lines()
+        if access.admission.ended:
+            effects.ended_streams = access.admission.take_ended()
+        if throttle.pauses:
+            effects.stream_pauses = throttle.take_pauses()
+        if self.settings.changed is not None:
+            effects.settings = self.settings.take_changed()
 
     # -- the metadata -----------------------------------------------------------------------------------------
 

@@ -2,9 +2,9 @@
 
 `Formation` decides what the answers mean. This module decides when to ask, and makes the result durable.
 
-If a node's damaged storage was moved aside at its operator's request, the cluster still knows the node by the directory
-that it has given up. The node reports that automatically and asks the cluster to give up that disk too, like ``nodes
-replace`` and with the same checks. It never does so for any other directory, which may be intact and elsewhere.
+If a node's damaged storage was moved aside at its operator's request, the cluster still identifies the node by the
+directory that it has given up. The node reports that automatically and asks the cluster to give up that disk too, like
+``nodes replace`` and with the same checks. It never does so for any other directory, which may be intact and elsewhere.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ClusterSeeker(Protocol):
         """Asks the node at an address (host:port) to have a former disk of this node given up."""
 
     def returned_empty(self, reason: str) -> None:
-        """Reports that the cluster knows the node by another data directory, so that it must wait."""
+        """Reports that the cluster identifies the node by another data directory, so that it must wait."""
 
 
 class ClusterSearch:
@@ -125,7 +125,7 @@ class ClusterSearch:
         self._kept_because = event.refused
 
     def _gave_up_itself(self) -> bool:
-        """True if the cluster knows this node by a damaged directory that this one replaces."""
+        """True if the cluster identifies this node by a damaged directory that this one replaces."""
         return bool(self._formation.returned_empty) and self._formation.known_directory in self._moved_aside
 
     def may_found(self) -> bool:

@@ -14,6 +14,7 @@ from quorumlog.server.requests.elections import ElectionRequests
 from quorumlog.server.requests.linearizable_reads import MetadataReads
 from quorumlog.server.requests.log_dirs import LogDirRequests
 from quorumlog.server.requests.metadata_queries import MetadataQueries
+from quorumlog.server.requests.node_settings import NodeSettingsRequests
 from quorumlog.server.requests.producer_identities import ProducerIdentities
 from quorumlog.server.requests.quorum_requests import QuorumRequests
 from quorumlog.server.requests.quota_requests import QuotaRequests
@@ -25,7 +26,7 @@ class ClusterServices:
 
     Attributes:
         reads: linearizable reads of the metadata.
-        topics, acls, credentials, quotas: changes, answered once this node's image contains them.
+        topics, acls, credentials, quotas, node_settings: changes, answered once this node's image contains them.
         queries: descriptions of the cluster and of topics.
         watches: clients that wait for changes of the cluster.
     """
@@ -41,6 +42,7 @@ class ClusterServices:
         self.acls = AclRequests(metadata, controller, self.reads, limit, replies, refusals)
         self.credentials = CredentialRequests(metadata, controller, self.reads, limit, replies)
         self.quotas = QuotaRequests(metadata, controller, self.reads, limit, replies)
+        self.node_settings = NodeSettingsRequests(options, metadata, controller, self.reads, replies)
         cluster_id = context.metadata.membership.cluster_id
         self.queries = MetadataQueries(
             cluster_id, metadata, context.image_age, partitions, self.reads, replies, refusals

@@ -39,9 +39,9 @@ class ControllerTraffic:
         """Returns the node to ask; NO_NODE if none is known that could answer."""
         raft = self._metadata.raft
         if raft.leader_id == NO_NODE:
-            # A new broker hears from the leader only once it is a learner, but any controller knows the leader. A node
-            # that considers itself a voter may have lost its vote before it was registered, and hears from no leader
-            # either.
+            # A new broker hears from the leader only once it is a learner, but any controller can name the leader. A
+            # node that considers itself a voter may have lost its vote before it was registered, and hears from no
+            # leader either.
             voters = raft.configuration.voters
             candidates = [node for node in voters if node != self._node_id and self._links[node].up]
             return self._rng.choice(candidates) if candidates else NO_NODE

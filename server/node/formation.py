@@ -24,8 +24,8 @@ class Membership:
     Arguments:
         voters: of its metadata quorum: the controllers that formed it, or, for a node that joined later, the voters at
             that time.
-        votes_from: an index of the metadata log. The node may vote once it knows that this index is committed: its id
-            may have belonged to another disk before, whose acknowledgements come before this index.
+        votes_from: an index of the metadata log. The node may vote once it has learned that this index is committed:
+            its id may have belonged to another disk before, whose acknowledgements come before this index.
     """
 
     cluster_id: str
@@ -64,7 +64,7 @@ class Formation:
     controllers: dict[int, str]
     #: Why the node waits to be accepted again, in one line; empty if it does not wait.
     returned_empty: str = ""
-    #: The data directory by which the cluster knows it in that case.
+    #: The data directory by which the cluster identifies it in that case.
     known_directory: str = ""
     _empty: dict[int, PeerIdentity] = field(default_factory=dict)
 
@@ -126,8 +126,9 @@ class Formation:
                 " had"
             )
         return (
-            f"node {node} returned with an empty data directory; cluster {cluster_id} knows it by {known}: if that disk"
-            f" is lost, run quorumlog nodes replace {node} --with {node}, otherwise restore the node's directory"
+            f"node {node} returned with an empty data directory; cluster {cluster_id} has it with directory"
+            f" {known}: if that disk is lost, run quorumlog nodes replace {node} --with {node}, otherwise restore the"
+            " node's directory"
         )
 
     def _directory_now(self, node_id: int) -> str:

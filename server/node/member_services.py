@@ -41,7 +41,9 @@ class MemberServices:
         resources, metadata = context.resources, context.metadata.replica
         self.access = AccessServices(context)
         self.replicas = replicas = ReplicaServices(context, raft_groups, ended)
-        self.pipeline = RequestPipeline(self.access, metadata, resources.replies, context.time)
+        self.pipeline = RequestPipeline(
+            self.access, metadata, resources.replies, context.time, resources.log.named("server.requests")
+        )
         self.logs = LogServices(context, replicas.partitions, self.access.absent, self.pipeline.throttle)
         self.cluster = ClusterServices(context, self.access, replicas)
         shared = GroupDependencies(
@@ -86,6 +88,7 @@ class MemberServices:
                 cluster.acls,
                 cluster.credentials,
                 cluster.quotas,
+                cluster.node_settings,
                 replicas.elections,
                 cluster.elections,
                 replicas.reassignments,

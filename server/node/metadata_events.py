@@ -7,12 +7,17 @@ from quorumlog.server.metadata.records import ApplyResult
 from quorumlog.server.node.cluster_events import ClusterEvents
 from quorumlog.server.node.member_context import MemberContext
 from quorumlog.server.node.member_services import MemberServices
+from quorumlog.server.node.settings_in_effect import SettingsInEffect
 
 
 class MetadataEvents:
     """Notifies the parts of a cluster member in a fixed order, so that a repeated simulation takes the same steps."""
 
-    def __init__(self, context: MemberContext, services: MemberServices, journal: ClusterEvents) -> None:
+    def __init__(
+        self, context: MemberContext, services: MemberServices, journal: ClusterEvents, settings: SettingsInEffect
+    ) -> None:
+        self._settings = settings
+        self._controller_log = context.resources.log.named("server.controller")
         self._context = context
         self._replica = context.metadata.replica
         self._services = services
@@ -31,6 +36,8 @@ class MetadataEvents:
         self._context.image_age.after_round()
         services.groups.metadata_changed()
         self._follow_rights(now)
+        # Once for all commands of a round: a node that restarts must not repeat every change since its last checkpoint.
+        self._settings.follow()
         services.replicas.endings.leave(now)
         services.logs.deleted_producers.metadata_changed(now)
         self._context.metadata.checkpoint()
@@ -51,7 +58,7 @@ class MetadataEvents:
             self._known_rights = rights
             services.logs.fetches.rights_changed(now)
             services.groups.rights_changed()
-        if services.cluster.watches:
+        if services.cluster.watches.is_watched:
             services.cluster.watches.rights_may_have_changed()
         services.access.admission.metadata_changed()
         services.pipeline.throttle.metadata_changed()
@@ -62,8 +69,12 @@ class MetadataEvents:
         if image.feature_level != self._known_level:
             self._known_level = image.feature_level
             self._context.resources.log("info", "feature_level", feature_level=image.feature_level)
+        if self._controller_log.debugs:
+            self._controller_log(
+                "debug", "metadata_applied", index=image.applied_index, partitions=len(result.changed_groups)
+            )
         self._journal.applied(image, result, is_controller=self._replica.controller is not None)
-        if self._services.cluster.watches:
+        if self._services.cluster.watches.is_watched:
             self._services.cluster.watches.metadata_applied(result)
         for topic in result.deleted:
             replicas.endings.deleted(record.group for record in topic.partitions)
@@ -83,7 +94,7 @@ class MetadataEvents:
         """Handles the replacement of the image by a snapshot."""
         image, now, replicas = self._replica.image, self._context.time.now, self._services.replicas
         self._journal.start_from(image)
-        if self._services.cluster.watches:
+        if self._services.cluster.watches.is_watched:
             self._services.cluster.watches.begin_anew()
         self._context.metadata.peers_changed = True
         self.follow_lost_disks()
@@ -97,7 +108,7 @@ class MetadataEvents:
     def _answer_changes(self) -> None:
         """Answers the clients whose changes are in the image now."""
         cluster = self._services.cluster
-        for changes in (cluster.topics, cluster.acls, cluster.credentials, cluster.quotas):
+        for changes in (cluster.topics, cluster.acls, cluster.credentials, cluster.quotas, cluster.node_settings):
             changes.on_applied()
 
     def follow_lost_disks(self) -> None:

@@ -116,10 +116,10 @@ class MetadataMember:
         """True if a node has a replica of the metadata, regardless of the group's configuration: every registered node
         whose disk is not lost.
 
-        A node that has lost its vote is not a member until it is a learner again. It may not know yet that the change
-        is committed, and the group may need it to find out: based on what is on its disk it must still be able to
-        receive votes and requests, request votes, and lead. If a node that knows more refused it as a stranger, the
-        group could stay without a leader forever (scenario 12).
+        A node that has lost its vote is not a member until it is a learner again. It may not have learned yet that the
+        change is committed, and the group may need it to find out: based on what is on its disk it must still be able
+        to receive votes and requests, request votes, and lead. If a node that has newer metadata refused it as a
+        stranger, the group could stay without a leader forever (scenario 12).
         """
         broker = self.replica.image.brokers.get(node)
         return broker is not None and not broker.is_lost
@@ -152,7 +152,7 @@ class MetadataMember:
         return addresses
 
     def voters(self) -> tuple[Voter, ...]:
-        """Returns the voters of the metadata quorum as this node knows them, for nodes that search for the cluster."""
+        """Returns the voters of the metadata quorum in this node's metadata, for nodes that search for the cluster."""
         brokers, electors = self.replica.image.brokers, self.replica.raft.configuration.electors
         known = [brokers[node] for node in electors if node in brokers]
         registered = [(each.node_id, each.registration.directory_id, self._peer_address(each)) for each in known]

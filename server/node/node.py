@@ -29,7 +29,7 @@ from quorumlog.server.node.directory_identity import DirectoryIdentity
 from quorumlog.server.node.formation import Membership
 from quorumlog.server.node.leader_heartbeats import LeaderHeartbeats, StorageStall
 from quorumlog.server.node.readings import node_readings
-from quorumlog.server.node.resources import NodeResources
+from quorumlog.server.node.resources import NodeResources, StepLog
 from quorumlog.server.node.scrub import Scrub
 from quorumlog.server.node.space_watch import SpaceWatch
 from quorumlog.server.node.stop_handover import Handover
@@ -118,6 +118,7 @@ class Node:
         self._boot_id = boot_id
         self._time = StepTime(now, wall_ms)
         self._effects = Effects()
+        self._log = StepLog.of_node(options.log_level, self._add_line)
         self._replies = Replies()
         self._token_keys = TokenKeys()
         self._halted = False
@@ -127,6 +128,7 @@ class Node:
         self._retry_at: int | None = None
         self._retry_number = 0
         self._handover: Handover | None = None
+        self._hosting_log = hosting = self._log.named("server.hosting")
         self._pace = ReplicationThrottle(options.limits.copy_bytes_per_second)
         self._links = PeerQueues(
             options.node_id, METADATA_GROUP, options.limits.frame_bytes, self._offer_snapshot, self._pace
@@ -138,9 +140,9 @@ class Node:
         self._space = SpaceWatch(storage, options.limits, now, self._log)
         self._snapshots = Snapshots(
             options, self._host, storage, rng, self._pace, lambda: self._space.refusal() is None, self._on_message,
-            self._log,
+            hosting,
         )  # fmt: skip
-        self._mender = EntryRepair(options.node_id, METADATA_GROUP, now, self._host, self._links, storage, self._log)
+        self._mender = EntryRepair(options.node_id, METADATA_GROUP, now, self._host, self._links, storage, hosting)
         rows, groups = storage.node_state(), storage.groups()
         self._scrub = Scrub(options.scrub, rows, self._host, storage, self._mender, self._start_job)
         self._former = ReplicaTombstones(options.node_id, self._host, rows)
@@ -195,7 +197,7 @@ class Node:
         return self._member.metadata.replica.image if self._member is not None else None
 
     def sees_topic(self, principal: str, name: str) -> bool:
-        """True if a principal may know whether a topic with this name exists."""
+        """True if a principal may learn whether a topic with this name exists."""
         return self._member is not None and self._member.sees_topic(principal, name)
 
     def accepts_peer(self, identity: PeerIdentity) -> str | None:
@@ -233,7 +235,8 @@ class Node:
             if isinstance(damage, DamageError) and damage.index is None:
                 self._storage.suspect(damage.group)
             self._halt(str(damage))
-        self._connect()
+        if self._member is not None and self._member.metadata.peers_changed:
+            self._effects.connect = self._member.metadata.take_changed_peers()
         effects, self._effects = self._effects, Effects()
         effects.replies = self._replies.take_gathered()
         if self._member is not None:
@@ -301,12 +304,18 @@ class Node:
         slices = self._snapshots.collect(now) if self._pace.snapshots_first else None
         frames.extend(self._links.collect(now, self._host, silent=self._stall.is_silent(now)))
         frames.extend(slices if slices is not None else self._snapshots.collect(now))
-        frames.extend(self._mender.collect())
+        if self._mender.frames:
+            frames.extend(self._mender.collect())
 
     def _after_round(self, group: int) -> None:
         assert self._member is not None
         self._member.after_round(group)
         raft = self._host.replicas[group].raft
+        if self._hosting_log.debugs:
+            self._hosting_log(
+                "debug", "raft_stepped", group=group, term=raft.term, leader=raft.leader_id,
+                commit_index=raft.commit_index, last_index=raft.last_id.index,
+            )  # fmt: skip
         self._leases.follow(self._time.now, group, raft)
         if raft.is_leader:
             self._links.mark(group, raft.configuration.members)
@@ -328,7 +337,8 @@ class Node:
         if self._retry_at is not None and now >= self._retry_at:
             self._retry_at = None
             self._effects.transaction = self._host.retry(self._retry_number)
-        self._space.on_time(now)
+        if now >= self._space.next_deadline:
+            self._space.check(now)
         if now >= self._search.next_deadline:
             self._effects.identify.extend(self._search.whom_to_ask(now))
         if self._member is None:
@@ -366,6 +376,15 @@ class Node:
                 due = deadline
         return min(due, self._handover.next_deadline) if self._handover is not None else due
 
+    def check_deadlines(self) -> None:
+        """Checks in a simulation that every deadline that has moved was announced.
+
+        Raises:
+            AssertionError: one was not.
+        """
+        if self._member is not None:
+            self._member.services.in_order.check_deadlines()
+
     # -- peers ------------------------------------------------------------------------------------------------
 
     def _on_frame(self, peer: int, frame: PeerFrame) -> None:
@@ -384,8 +403,10 @@ class Node:
             self._frame_acks[peer] = frame.sequence
         if self._member is None:
             return
-        self._snapshots.on_frame(self._time.now, peer, frame)
-        self._mender.on_frame(self._time.now, peer, frame)
+        if frame.chunks or frame.receipts:
+            self._snapshots.on_frame(self._time.now, peer, frame)
+        if frame.wanted or frame.entries_found:
+            self._mender.on_frame(self._time.now, peer, frame)
         self._member.on_frame(peer, frame)
 
     def _on_message(self, group: int, message: Message) -> None:
@@ -452,11 +473,6 @@ class Node:
         if self._member is not None:
             self._member.services.logs.peer_lost(peer)
 
-    def _connect(self) -> None:
-        """Updates the peers to keep streams to, if they have changed."""
-        if self._member is not None and self._member.metadata.peers_changed:
-            self._effects.connect = self._member.metadata.take_changed_peers()
-
     # -- the way into a cluster -------------------------------------------------------------------------------
 
     def found_cluster(self, membership: Membership, state: RaftGroupState) -> None:
@@ -468,7 +484,7 @@ class Node:
         self._effects.report_loss.append((address, directory_id))
 
     def returned_empty(self, reason: str) -> None:
-        """Logs that the existing cluster knows this node by another data directory, so that it has to wait."""
+        """Logs that the existing cluster identifies this node by another data directory, so that it has to wait."""
         self._log("warning", "returned_empty", reason=reason)
 
     def _join(self, membership: Membership, state: RaftGroupState, found: dict[int, RaftGroupState]) -> None:
@@ -542,8 +558,8 @@ class Node:
             self._halted = True
             self._effects.halt = Halt(reason)
 
-    def _log(self, level: str, event: str, **fields: object) -> None:
-        self._effects.logs.append(LogLine(level, event, fields))
+    def _add_line(self, line: LogLine) -> None:
+        self._effects.logs.append(line)
 
     def not_ready(self) -> str:
         """Returns why this node does not serve yet, in one line; empty if it does."""

@@ -26,12 +26,20 @@ class LogServices:
         self, context: MemberContext, replicas: Replicas, absent: PartitionErrors, quotas: ReadingQuotas
     ) -> None:
         resources, time, metadata = context.resources, context.time, context.metadata.replica
-        options, host, storage, log = resources.options, resources.host, resources.storage, resources.log
+        options, host, storage = resources.options, resources.host, resources.storage
+        self._log = log = resources.log.named("server.partition")
         limits, snapshots, replies, space = options.limits, resources.snapshots, resources.replies, resources.space
         self._logs = logs = replicas.logs
         self._conditions = conditions = context.conditions
         self.produce = ProduceRequests(
-            host, replicas, limits, conditions, replies, absent, SilentRefusals(log), ProduceTraces(time, host)
+            host,
+            replicas,
+            limits,
+            conditions,
+            replies,
+            absent,
+            SilentRefusals(log.named("server.requests")),
+            ProduceTraces(time, host),
         )
         self.fetches = FetchRequests(replicas, limits, replies, absent, quotas)
         self.offset_requests = OffsetRequests(
@@ -59,22 +67,39 @@ class LogServices:
         self.deleted_producers = DeletedProducers(host, metadata, logs)
 
     def after_round(self, now: int, wall_ms: int, partition: Partition) -> None:
-        """Handles a step of a log's Raft group: follows its role, and answers clients that can be answered now."""
-        led = partition.leading_term
-        self.produce.finish(partition.update_leadership())
+        """Handles a step of a log's Raft group: follows its role, and answers clients that can be answered now.
+
+        This runs for every batch, so only the services that have something to do with the partition are called.
+        """
+        led, group = partition.leading_term, partition.group
+        ended = partition.update_leadership()
+        if ended:
+            self.produce.finish(ended)
+        partition.forget_durable()
+        if group in self.fetches.watches:
+            self.fetches.after_round(now, partition)
         if led or partition.leading_term:
-            if self.produce.traces:
+            if self.produce.traces.by_request:
                 self.produce.traces.after_round(partition)
             self.produce.finish(partition.resolve_acknowledgements())
-            self.fetches.after_round(now, partition)
-            self.offset_requests.after_round(partition)
-            self.record_deletions.after_round(partition)
-            self.restores.after_round(partition)
+            if group in self.offset_requests.by_group:
+                self.offset_requests.after_round(partition)
+            if group in self.record_deletions.by_group:
+                self.record_deletions.after_round(partition)
+            if self.restores.steps.deadlines:
+                self.restores.after_round(partition)
             self.retention.after_round(now, wall_ms, partition)
         if partition.leading_term != led:
             self.deleted_producers.consider(now, partition)
-        self.checkpoints.consider(partition)
-        self.compactions.consider(now, partition)
+        if partition.log_start_offset != partition.kept_offset:
+            self.checkpoints.consider(partition)
+        if partition.compaction is not None:
+            self.compactions.consider(now, partition)
+        if self._log.debugs:
+            self._log(
+                "debug", "partition_stepped", partition=partition.name, leads=partition.leads,
+                log_start_offset=partition.log_start_offset, high_watermark=partition.high_watermark,
+            )  # fmt: skip
 
     def peer_lost(self, peer: int) -> None:
         """Fails the produce requests that wait for more copies than are left without a disconnected peer."""

@@ -36,7 +36,7 @@ class ReplicaServices:
         self, context: MemberContext, raft_groups: RaftGroupFactory, ended: Callable[[PartitionReplica], None]
     ) -> None:
         resources, metadata, controller = context.resources, context.metadata.replica, context.traffic.client
-        options, host, log = resources.options, resources.host, resources.log
+        options, host, log = resources.options, resources.host, resources.log.named("server.replicas")
         factory = ReplicaFactory(raft_groups, resources.snapshots.checkpoints, resources.former, metadata)
         self.partitions = Replicas(options.node_id, resources.directory_id, host, resources.former, factory, metadata)
         self.log_sizes = LogSizes(resources.storage, host, self.partitions)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from quorumlog.server.access.permissions import rpc_of
 from quorumlog.server.access.request_denial import refuse_whole
 from quorumlog.server.access.throttle import Throttle
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.node.access_services import AccessServices
+from quorumlog.server.node.resources import StepLog
 from quorumlog.server.requests.error_responses import FAILED_RESPONSES
 from quorumlog.server.step.events import ClientRequest
 from quorumlog.server.step.node_service import NodeServices, StepTime
@@ -20,6 +22,7 @@ class RequestPipeline:
         access: authenticates, authorizes and audits.
         current: contains quotas and ACLs.
         time: the time of the current step.
+        log: gets a line for each request at the level debug.
 
     Attributes:
         throttle: holds the requests of principals that exceed a quota.
@@ -28,8 +31,11 @@ class RequestPipeline:
 
     services: NodeServices
 
-    def __init__(self, access: AccessServices, current: CurrentImage, replies: Replies, time: StepTime) -> None:
+    def __init__(
+        self, access: AccessServices, current: CurrentImage, replies: Replies, time: StepTime, log: StepLog
+    ) -> None:
         self._access = access
+        self._log = log
         self._replies = replies
         self._time = time
         self.throttle = Throttle(current, time, self)
@@ -62,8 +68,22 @@ class RequestPipeline:
             return
         # 4. Audit. The line is written when the outcome is known.
         self._access.audit.change_begins(request)
+        if self._log.debugs:
+            self._log_request(request)
         # 5. Dispatch to the service that registered for this kind of request.
         self.services.serve(self._time, request)
+
+    def _log_request(self, request: ClientRequest) -> None:
+        client = request.client
+        self._log(
+            "debug",
+            "request",
+            rpc=rpc_of(type(request.message)),
+            principal=_printable(client.principal),
+            host=client.host,
+            client_id=_printable(client.client_id),
+            size_bytes=request.size_bytes,
+        )
 
     # -- requests that the throttle held ----------------------------------------------------------------------
 
@@ -80,3 +100,8 @@ class RequestPipeline:
         response = FAILED_RESPONSES[type(request.message)](request.message, problem)
         assert response is not None, "a kind of request that may be unanswered has a handler for overdue requests"
         self._replies.reply(request.request_id, response)
+
+
+def _printable(text: str) -> str:
+    """Returns text of a client for the log: control characters could change what a terminal shows."""
+    return text if text.isprintable() else ascii(text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import cast
 
@@ -69,6 +70,12 @@ class Scrub:
         hooks.on_time(self.on_time)
         hooks.deadline(self)
 
+    def set_rate(self, now: int, bytes_per_second: int) -> None:
+        """Changes the maximum read rate; 0: no scrub. A slice that is being read is finished."""
+        if bytes_per_second and self._due is None:
+            self._due = now
+        self._options = replace(self._options, bytes_per_second=bytes_per_second)
+
     @property
     def next_deadline(self) -> int | None:
         """The time at which ``on_time`` is due."""
@@ -77,6 +84,9 @@ class Scrub:
     def on_time(self, now: int, wall_ms: int) -> None:
         """Reads the next slice, if it is due."""
         if self._due is None or self._busy or now < self._due:
+            return
+        if not self._options.bytes_per_second:
+            self._due = None
             return
         if self._position == ScrubPosition():
             wait_ms = self._began_ms + self._options.interval_ms - wall_ms
@@ -107,14 +117,20 @@ class Scrub:
                 raise damage
             self._mender.take_up(damage)
         self.read_bytes += done.read_bytes
-        assert self._due is not None
-        self._due = max(now, self._due + done.read_bytes * 1_000_000 // self._options.bytes_per_second)
+        self._due = self._due_after(now, done.read_bytes)
         self._position = done.position or ScrubPosition()
         if done.position is None:
             self.last_finished_ms = wall_ms
             self._keep()
         elif self.read_bytes - self._kept_at >= KEPT_AFTER_BYTES:
             self._keep()
+
+    def _due_after(self, now: int, read_bytes: int) -> int | None:
+        """Returns when the next slice may be read after this many bytes; None: the scrub is switched off."""
+        rate = self._options.bytes_per_second
+        if not rate:
+            return None
+        return max(now, (now if self._due is None else self._due) + read_bytes * 1_000_000 // rate)
 
     def _keep(self) -> None:
         self._kept_at = self.read_bytes

@@ -33,17 +33,13 @@ class SpaceWatch:
         self._refusing = False
         self._judge()
 
-    def on_time(self, now: int) -> None:
-        """Checks the use if it is due."""
-        if now >= self.next_deadline:
-            self._look(now)
-
     def wrote(self, now: int) -> None:
         """Checks the use after a transaction, if the last check is not recent."""
         if now >= self.next_deadline - CHECK_INTERVAL_US + BUSY_CHECK_INTERVAL_US:
-            self._look(now)
+            self.check(now)
 
-    def _look(self, now: int) -> None:
+    def check(self, now: int) -> None:
+        """Checks the use."""
         self.next_deadline = now + CHECK_INTERVAL_US
         self.last = self._reader.space()
         self._judge()

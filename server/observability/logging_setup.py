@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any, Protocol, TextIO, cast
+from collections.abc import Mapping
+from typing import Any, Protocol, TextIO
 
 import structlog
 
-LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+from quorumlog.server.observability.log_levels import LEVELS, LogLevels
 
 
 class Log(Protocol):
@@ -25,6 +26,60 @@ class Log(Protocol):
 
     def error(self, event: str, **fields: object) -> None:
         """Logs a failure."""
+
+    def named(self, logger: str) -> Log:
+        """Returns the log of a package, such as ``server.kafka``."""
+
+    @property
+    def debugs(self) -> bool:
+        """True if lines of the level debug are written: their fields should not be computed otherwise."""
+
+
+class NodeLog:
+    """The log of one package of a node: writes the lines of at least the level of its logger.
+
+    Arguments:
+        write: writes a line of any level.
+        levels: of all loggers.
+        logger: the package, which lines of the level debug name.
+    """
+
+    def __init__(self, write: Any, levels: LogLevels, logger: str = "server.process") -> None:
+        self._write = write
+        self._levels = levels
+        self._logger = logger
+
+    def debug(self, event: str, **fields: object) -> None:
+        """Logs an event that helps to diagnose a fault."""
+        if self.debugs:
+            self._write.debug(event, logger=self._logger, **fields)
+
+    def info(self, event: str, **fields: object) -> None:
+        """Logs a normal event."""
+        if self._levels.writes(self._logger, "info"):
+            self._write.info(event, **fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Logs an event that may need an operator's attention."""
+        if self._levels.writes(self._logger, "warning"):
+            self._write.warning(event, **fields)
+
+    def error(self, event: str, **fields: object) -> None:
+        """Logs a failure."""
+        self._write.error(event, **fields)
+
+    def named(self, logger: str) -> NodeLog:
+        """Returns the log of another package."""
+        return NodeLog(self._write, self._levels, logger)
+
+    @property
+    def debugs(self) -> bool:
+        """True if lines of the level debug are written."""
+        return self._levels.writes(self._logger, "debug")
+
+    def follow_levels(self, levels: Mapping[str, str]) -> None:
+        """Changes the levels of the loggers, of this log and of all that it has returned."""
+        self._levels.follow(levels)
 
 
 #: gRPC raises this, and logs it as an error, when a client cancels a call at the moment it is answered. It is harmless,
@@ -54,15 +109,15 @@ def take_over_library_logs(log: Log) -> None:
     logging.basicConfig(handlers=[_Forward(log)], level=logging.WARNING, force=True)
 
 
-def open_log(level: str, form: str, node_id: int, stream: TextIO | None = None) -> Log:
+def open_log(level: str, form: str, node_id: int, stream: TextIO | None = None) -> NodeLog:
     """Returns the log of one node.
 
     Arguments:
-        level: the lowest of ``LEVELS`` that is written.
+        level: the lowest of ``LEVELS`` that is written, until others are set.
         form: "json", or "console" for readable lines: time, level, event, and then fields as key=value.
         stream: the output; stderr by default.
     """
-    return cast(Log, wrapped(level, form, stream).bind(node=node_id))
+    return NodeLog(wrapped("debug", form, stream).bind(node=node_id), LogLevels(level))
 
 
 def wrapped(level: str, form: str, stream: TextIO | None = None) -> Any:

@@ -64,7 +64,7 @@ CATALOGUE: dict[str, MetricFamily] = {
     "certificate_expiry_seconds": _gauge("Remaining validity of the node's certificate; +Inf without TLS."),
     # The cluster as the active controller sees it; 0 or nothing on all other nodes.
     "active_controller": _gauge("1 if the node is the active controller."),
-    "brokers": _gauge("Nodes that the active controller knows, by state.", "state"),
+    "brokers": _gauge("Nodes registered with the active controller, by state.", "state"),
     "topics": _gauge("Topics of the cluster, reported by the active controller."),
     "partitions": _gauge("Partitions of the cluster, reported by the active controller."),
     "offline_partitions": _gauge("Partitions without a leader that is up, reported by the active controller."),
@@ -76,8 +76,8 @@ CATALOGUE: dict[str, MetricFamily] = {
     "raft_groups": _gauge("Raft groups with a replica on the node."),
     "raft_groups_led": _gauge("Raft groups that the node leads."),
     "leader_elections": _counter("Elections of partitions' leaders that the node has won."),
-    "isr_shrinks": _counter("Times that a replica fell out of sync of a partition that the node led."),
-    "isr_expansions": _counter("Times that a replica returned to sync of a partition that the node led."),
+    "isr_shrinks": _counter("Times that a replica of a partition that the node led fell out of sync."),
+    "isr_expansions": _counter("Times that a replica of a partition that the node led was in sync again."),
     "brokers_fenced": _counter("Nodes that were fenced while the node was the active controller."),
     "under_replicated_partitions": _gauge("Partitions that the node leads and that lack a replica in sync."),
     "under_min_isr_partitions": _gauge(
@@ -117,6 +117,7 @@ CATALOGUE: dict[str, MetricFamily] = {
     "produce_stage_seconds": _histogram("Time that a Produce request spends in each stage.", "stage"),
     "request_errors": _counter("Errors with which requests were answered, or parts of them.", "request", "error"),
     "requests_refused": _counter("Requests refused before they were processed because queues are full."),
+    "peer_sockets": _gauge("Sockets on which other nodes send entries; peers without one send them over gRPC."),
     "kafka_connections": _gauge("Connections of Kafka clients."),
     "kafka_requests": _counter("Requests of Kafka clients; the requests that they become are also counted above."),
     "kafka_connections_ended": _counter("Connections of Kafka clients closed because of a fault or to free memory."),

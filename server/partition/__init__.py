@@ -17,6 +17,7 @@ May import: `hosting`, `metadata`, `server` itself.
 - `restore_steps`: the steps of a restore, checked against the state of the log.
 - `producer_records`: the producers of a partition in a backup.
 - `refusals`: errors for requests that a partition refuses.
+- `batch_ages`: how long ago a batch was appended or is dated.
 - `retention`: the log start offset by bytes and by time.
 - `checkpoints`: removes the entries before the log start.
 - `compaction_proposals`: proposes compaction points as the leader.

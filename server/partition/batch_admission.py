@@ -149,7 +149,8 @@ def _check_unsealed(batch: bytes) -> BatchHeader:
 
 def _check_rules(header: BatchHeader, acks: int) -> errors_pb2.Error | None:
     if header.record_count >= SEQUENCE_MODULUS:
-        # It would wrap to a sequence that its producer has used, so new batches could not be told from duplicates.
+        # It would wrap to a sequence that its producer has used, so new batches could not be distinguished from
+        # duplicates.
         return error(
             ErrorCode.INVALID_RECORD, f"a batch of {header.record_count} records: at most {SEQUENCE_MODULUS - 1} fit"
         )

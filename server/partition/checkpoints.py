@@ -45,15 +45,15 @@ class PartitionCheckpoints:
         hooks.after_events(self.after_events)
 
     def consider(self, partition: Partition) -> None:
-        """Queues the partition if its log start has moved since the last check, and starts a checkpoint if possible."""
-        if partition.log_start_offset != partition.kept_offset:
-            self._due[partition.group] = None
-            if len(self._snapshots.checkpoints) < MAX_UNDER_WAY:
-                self._try_checkpoint(partition.group)
+        """Queues the partition, whose log start has moved since the last check, and starts a checkpoint if possible."""
+        self._due[partition.group] = None
+        if len(self._snapshots.checkpoints) < MAX_UNDER_WAY:
+            self._try_checkpoint(partition.group)
 
     def after_events(self, now: int, wall_ms: int) -> None:
         """Starts queued checkpoints, because whatever delayed them ends with a step."""
-        self.begin_due()
+        if self._due:
+            self.begin_due()
 
     def begin_due(self) -> None:
         """Starts as many of the queued checkpoints as may be in progress."""

@@ -8,9 +8,9 @@ deleted topic), it leaves unreferenced slices, and the points stay in the table,
 
 from __future__ import annotations
 
-from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from quorumlog.raft.errors import UnreadableEntryError
@@ -19,7 +19,7 @@ from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.hosting.checkpoint_writer import Checkpoint
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.snapshots import Snapshots
-from quorumlog.server.partition.compacted_log import CompactedLog
+from quorumlog.server.partition.compacted_log import CompactedIndex, CompactedLog
 from quorumlog.server.partition.compaction_state import CompactionPoint
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.step.events import EventLog, Job, JobDone
@@ -60,7 +60,7 @@ class _CompactionRun:
         busy: True while a piece of work is being done, or batches are being staged.
         unreadable: number of batches whose records the pass cannot read, and that it keeps unchanged.
         waiting: batches to be staged.
-        ends, times: the index of the staged batches.
+        index: of the staged batches.
         due: time at which the next piece of work may start (µs).
     """
 
@@ -78,8 +78,6 @@ class _CompactionRun:
         self.checkpoint = checkpoint
         self.busy = False
         self.waiting: deque[bytes] = deque()
-        self.ends: array[int] = array("q")
-        self.times: array[int] = array("q")
         self.begun = self.due = now
         self.read_bytes = 0
         self.unreadable = 0
@@ -88,6 +86,8 @@ class _CompactionRun:
         self._reader = reader
         self._limits = limits
         self._clean = partition.compacted_log
+        known = self._clean is not None and self._clean.has_append_times
+        self.index = CompactedIndex(known or any(point.append_time_step_ms for point in section.points))
         self._first_index = partition.raft.anchor.index + 1
         self._work: Iterator[CompactionWork | bytes] | None = None
 
@@ -99,13 +99,13 @@ class _CompactionRun:
 
     def _pieces(self) -> Iterator[CompactionWork | bytes]:
         # A node that never compacts never loads Arrow.
-        from quorumlog.server.partition.compaction_pass import CompactionPass
+        from quorumlog.server.partition.compaction_pass import CleanSection, CompactionPass
 
         clean = self._clean
         compaction = CompactionPass(
             self.partition.group,
             self.section.points,
-            lambda: clean.batches() if clean is not None else (),
+            CleanSection(clean.batches, clean.has_append_times) if clean is not None else CleanSection(tuple),
             self._dirty,
             self._limits.compaction_batch_bytes,
             self._limits.compaction_chunk_bytes,
@@ -159,10 +159,11 @@ class CompactionRunner:
         self._now = 0
         self._number = 0
         self._look_due: int | None = None
+        self._deadline_moved: Callable[[], None] = lambda: None
 
     def register(self, hooks: ServiceHooks) -> None:
         hooks.on_time(self.on_time)
-        hooks.deadline(self)
+        self._deadline_moved = hooks.deadline(self)
 
     def consider(self, now: int, partition: Partition) -> None:
         """Queues the partition if it has a new point."""
@@ -172,6 +173,7 @@ class CompactionRunner:
         if self._run is None or self._run.partition is not partition:
             self._due[partition.group] = None
             self._look_due = now
+            self._deadline_moved()
 
     @property
     def next_deadline(self) -> int | None:
@@ -238,6 +240,10 @@ class CompactionRunner:
         del self._due[group]
         self._continue_run(self._run)
         return True
+
+    def set_rate(self, bytes_per_second: int) -> None:
+        """Changes the maximum rate at which compaction reads, also of a pass that is running."""
+        self._limits = replace(self._limits, compaction_bytes_per_second=bytes_per_second)
 
     def _choose(
         self, partition: Partition, first: BatchRow, pending: list[CompactionPoint]
@@ -338,8 +344,7 @@ class CompactionRunner:
         while run.waiting and size < STAGED_PER_TRANSACTION:
             batch = run.waiting.popleft()
             header = parse_header(batch)
-            run.ends.append(header.last_offset + 1)
-            run.times.append(max(header.max_timestamp_ms, run.times[-1] if run.times else header.max_timestamp_ms))
+            run.index.add(header, len(batch))
             run.checkpoint.add(batch)
             size += len(batch)
         run.busy = True
@@ -349,6 +354,7 @@ class CompactionRunner:
         run.busy = False
         if self._run is run:
             self._look_due = self._now
+            self._deadline_moved()
 
     def _finish(self, run: _CompactionRun) -> None:
         """Switches to the new stage, in which everything is durable."""
@@ -359,7 +365,7 @@ class CompactionRunner:
             return
         end = run.section.points[-1].end_offset
         assert run.content_hash is not None
-        log = CompactedLog(self._reader, group, run.checkpoint.stage, run.ends, run.times)
+        log = CompactedLog(self._reader, group, run.checkpoint.stage, run.index)
         partition.compacted(end, run.content_hash if run.section.known else b"", log)
         # In one transaction, because the table must not be older than the log that the same transaction removes.
         for part in partition.state_slices(end, log):

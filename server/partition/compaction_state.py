@@ -27,12 +27,17 @@ class CompactionPoint(NamedTuple):
         timestamp_ms: time of the proposal, by the leader's clock: the only clock that compaction uses.
         delete_retention_ms: retention of the tombstones that this point is the first to cover.
         log_start_offset: as of the command; records below it are not kept.
+        retention_ms: records whose age exceeds this, by ``timestamp_ms``, are not kept either; None: of any age.
+        append_time_step_ms: append times of records that this point is the first to cover are rounded up to a multiple
+            of this; 0: they are not kept.
     """
 
     end_offset: int
     timestamp_ms: int
     delete_retention_ms: int
     log_start_offset: int
+    retention_ms: int | None = None
+    append_time_step_ms: int = 0
 
     @property
     def delete_horizon_ms(self) -> int:
@@ -52,7 +57,7 @@ class CompactionState:
         row_due: True if the row has changed since it was last taken.
     """
 
-    __slots__ = ("_expected", "_last_end", "compacted_offset", "content_hash", "log", "pending", "row_due")
+    __slots__ = ("_expected", "_last_end", "_step_ms", "compacted_offset", "content_hash", "log", "pending", "row_due")
 
     def __init__(self, row: bytes | None = None) -> None:
         state = StateRow() if row is None else StateRow.FromString(row)
@@ -62,18 +67,24 @@ class CompactionState:
         self.log: CompactedLog | None = None
         self.row_due = False
         self._last_end = state.last_end_offset
+        self._step_ms = state.append_time_step_ms
         self._expected = {each.point.end_offset: each.expected_hash for each in state.pending if each.expected_hash}
 
     def row(self) -> bytes:
         """Returns the table's row."""
         state = StateRow(
-            last_end_offset=self._last_end, compacted_offset=self.compacted_offset, content_hash=self.content_hash
+            last_end_offset=self._last_end,
+            compacted_offset=self.compacted_offset,
+            content_hash=self.content_hash,
+            append_time_step_ms=self._step_ms,
         )
         for point in self.pending:
             command = CompactLog(
                 end_offset=point.end_offset,
                 timestamp_ms=point.timestamp_ms,
                 delete_retention_ms=point.delete_retention_ms,
+                retention_ms=point.retention_ms,
+                append_time_step_ms=point.append_time_step_ms,
             )
             state.pending.append(
                 PendingCompaction(
@@ -104,7 +115,9 @@ class CompactionState:
             # A leader proposes by its own view; of two in a row, the later may have seen less.
             return
         self._last_end = command.end_offset
-        self.pending.append(_point(command, log_start_offset))
+        # A leader that has not seen the cluster's feature level yet proposes no step: once known, append times stay so.
+        self._step_ms = command.append_time_step_ms or self._step_ms
+        self.pending.append(_point(command, log_start_offset)._replace(append_time_step_ms=self._step_ms))
         self.row_due = True
 
     def reached(self, end_offset: int, content_hash: bytes, where: str) -> None:
@@ -144,5 +157,10 @@ class CompactionState:
 
 def _point(command: CompactLog, log_start_offset: int) -> CompactionPoint:
     return CompactionPoint(
-        command.end_offset, command.timestamp_ms, command.delete_retention_ms, log_start_offset
-    )  # fmt: skip
+        command.end_offset,
+        command.timestamp_ms,
+        command.delete_retention_ms,
+        log_start_offset,
+        command.retention_ms if command.HasField("retention_ms") else None,
+        command.append_time_step_ms,
+    )

@@ -5,7 +5,7 @@ The leader of a partition decides, and proposes a command, which every replica a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 
 from quorumlog.server.hosting.raft_host import RaftHost
@@ -88,11 +88,11 @@ class DeletedProducers:
 
     The leader of a partition checks when it is notified of a deletion, and when its leadership starts: its producers
     may then be from a leader that had not been notified. In between no batch of a deleted identity can be added,
-    because a leader accepts none of an identity that it knows to be deleted. So a check that finds nothing is valid
-    until the next of the two events, and a partition without named producers is never checked.
+    because a leader accepts none of an identity that it has learned to be deleted. So a check that finds nothing is
+    valid until the next of the two events, and a partition without named producers is never checked.
 
     A check waits for all entries that were in the log when it became due. They may include a command of an earlier
-    leader that knew of the deletion, followed by a batch that this leader accepted before it did: in between the
+    leader that had the deletion, followed by a batch that this leader accepted before it did: in between the
     identity is not known, and after the batch it is known again.
 
     The command comes after all of the identity's batches that this leader may have accepted. A leader that loses its
@@ -110,10 +110,11 @@ class DeletedProducers:
         #: Groups to be checked, in order, each with the entry to wait for: its term and index.
         self._due: dict[int, tuple[int, int]] = {}
         self._look_due: int | None = None
+        self._deadline_moved: Callable[[], None] = lambda: None
 
     def register(self, hooks: ServiceHooks) -> None:
         hooks.on_time(self.on_time)
-        hooks.deadline(self)
+        self._deadline_moved = hooks.deadline(self)
 
     def metadata_changed(self, now: int) -> None:
         """Queues all partitions if names were deleted by the latest metadata."""
@@ -131,6 +132,7 @@ class DeletedProducers:
         if partition.producers.has_named or raft.applied_index < raft.last_id.index:
             self._due[partition.group] = (raft.term, raft.last_id.index)
             self._look_due = self._look_due or now
+            self._deadline_moved()
 
     @property
     def next_deadline(self) -> int | None:

@@ -14,7 +14,7 @@ from operator import itemgetter
 
 from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError, UnreadableEntryError
 from quorumlog.raft.group import RaftGroup
-from quorumlog.raft.types import Entry, EntryKind, Snapshot
+from quorumlog.raft.types import NO_NODE, Entry, EntryKind, Role, Snapshot
 from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.hosting.partition_replica import PartitionId
 from quorumlog.server.hosting.sealing import GroupSealer
@@ -106,13 +106,14 @@ class Partition:
         # State of `PartitionCheckpoints`: the log start at its last check of the log, and the size of the state that
         # was last written.
         self.kept_offset = self.state_bytes = 0
-        # Leader only. leading_term: the term that this replica has prepared itself to lead in; 0 as a follower.
+        # Leader only: leading_term is the term that this replica has prepared itself to lead in; 0 as a follower.
         self.log_end_offset = self.high_watermark
         self.leading_term = 0
         #: Leader only: the entry that starts a restore, once it is in the log; 0 without one.
         self._restore_begins = 0
-        # A list, though entries are removed from the front: an empty deque costs each of a thousand idle partitions 700
-        # B.
+        # Last offset and index of each readable batch whose row in the index of offsets may not be on disk yet: a
+        # leader's proposals, and what a follower has applied before its own disk had it. A list, though entries are
+        # removed from the front: an empty deque costs each of a thousand idle partitions 700 B.
         self._not_durable: list[tuple[int, int]] = []
         #: Counted for metrics by the modules that append and read for clients.
         self.appended_bytes = self.appended_records = self.read_bytes = 0
@@ -139,6 +140,9 @@ class Partition:
                     f"group {self.group}: high watermark {self.high_watermark}, next batch at {header.base_offset}"
                 )
                 self.high_watermark = header.last_offset + 1
+                if entry.index > self.raft.durable_index and not self.leads:
+                    # Others hold it durably; a leader has noted its own when it proposed them.
+                    self._not_durable.append((header.last_offset, entry.index))
                 if entry.index > self._table_index and not self.restoring:
                     self.producers.apply(header, entry.index, content_digest(header, entry.data))
             elif entry.kind is EntryKind.COMMAND and entry.index > self._table_index:
@@ -151,6 +155,7 @@ class Partition:
         """Replaces the state by a snapshot's; the entries after it follow, and raise the high watermark."""
         state = snapshot_state(self._reader, self.group, snapshot.data)
         assert state.next_offset >= self.high_watermark, f"group {self.group}: a snapshot of the past"
+        self._not_durable.clear()
         self.snapshot = snapshot
         self._applied, self._applied_term = snapshot.last.index, snapshot.last.term
         self._table_index = state.table_index
@@ -226,6 +231,11 @@ class Partition:
         if log_start_offset > self.log_start_offset:
             self.log_start_offset = log_start_offset
             self.trim_index = index
+
+    @property
+    def feature_level(self) -> int:
+        """The cluster's feature level, as far as this node has been notified."""
+        return self._feature_level()
 
     @property
     def restoring(self) -> bool:
@@ -324,8 +334,20 @@ class Partition:
 
     def _end_leadership(self) -> list[ProduceCall]:
         self.producers.drop_tail()
-        self._not_durable.clear()
+        self._note_not_durable()
         return _fail(self._acknowledgements.drain(), refusals.leadership_moved(self.name, self.raft))
+
+    def _note_not_durable(self) -> None:
+        """Finds the applied batches that this disk may not have yet. The list of a former leader has batches that its
+        successor has replaced."""
+        self._not_durable.clear()
+        # The log may start later if the next leader has sent a snapshot: nothing below it is read any longer.
+        index = max(self.raft.durable_index + 1, self.raft.first_index)
+        while index <= self._applied:
+            for entry in self.raft.entries_between(index, self._applied, self._limits.fetch_bytes):
+                if entry.kind is EntryKind.BATCH:
+                    self._not_durable.append((parse_header(entry.data).last_offset, entry.index))
+                index = entry.index + 1
 
     def end(self) -> list[ProduceCall]:
         """Ends the replica: its topic is deleted, or it was moved to other nodes.
@@ -485,13 +507,15 @@ class Partition:
             self._restore_begins = entry.index
         return True
 
+    def forget_durable(self) -> None:
+        """Forgets the batches whose place the index of offsets has by now. Must be called after every step of the Raft
+        group: also without waiters, every batch adds to the list."""
+        if self._not_durable:
+            del self._not_durable[: bisect_right(self._not_durable, self.raft.durable_index, key=itemgetter(1))]
+
     def resolve_acknowledgements(self) -> list[ProduceCall]:
         """Fills the slots whose conditions are met, and returns the calls that are done."""
         raft = self.raft
-        # Needed without waiters too: acks=0 has no waiters, and every batch adds to the list.
-        durable = bisect_right(self._not_durable, raft.durable_index, key=itemgetter(1))
-        if durable:
-            del self._not_durable[:durable]
         if not self._acknowledgements:
             return []
         # Until an entry of the own term is committed, older ones may still be lost (Raft §5.4.2). Entries that the
@@ -531,11 +555,36 @@ class Partition:
             return refusals.not_ready(self.name)
         return self.check_epoch(leader_epoch)
 
+    @property
+    def follows(self) -> bool:
+        """True while this replica may serve committed records although it does not lead (KIP-392): it is a voter in
+        contact with a leader, and its log is complete.
+
+        Everything that it has applied is committed, so it never serves a record that may be lost. It may lack newer
+        ones; a replica without a leader, one that was removed, or one that is being filled could lack them
+        indefinitely.
+        """
+        raft = self.raft
+        return (
+            raft.role is Role.FOLLOWER
+            and raft.leader_id != NO_NODE
+            and raft.node_id in raft.configuration.data_voters
+            and not raft.log.has_pending_snapshot
+            and not self.restoring
+        )
+
+    def check_follower(self, leader_epoch: int) -> errors_pb2.Error | None:
+        """Returns the error if this replica may serve no reads as a follower."""
+        return self.check_epoch(leader_epoch) if self.follows else self.not_leader()
+
     def check_offset(self, offset: int) -> errors_pb2.Error | None:
-        """Returns the error if an offset may not be fetched: it must be between the log start and the log end."""
-        if self.log_start_offset <= offset <= self.log_end_offset:
+        """Returns the error if an offset may not be fetched: it must be between the log start and the log end. A
+        follower cannot tell where the log ends: it accepts offsets beyond its own."""
+        if self.log_start_offset <= offset <= (self.log_end_offset if self.leads else MAX_OFFSET):
             return None
-        return refusals.outside(self.name, offset, self.log_start_offset, self.log_end_offset)
+        return refusals.outside(
+            self.name, offset, self.log_start_offset, self.log_end_offset if self.leads else self.high_watermark
+        )
 
     def read(self, offset: int, max_bytes: int) -> list[bytes]:
         """Returns committed batches from the one that contains ``offset``, as stored; at least one if there is one.
@@ -548,6 +597,9 @@ class Partition:
         compacted = self.compacted_log
         if compacted is not None and (batches := compacted.read(offset, max_bytes)):
             return batches
+        # Compaction may have left nothing from the offset to its point, where the index on disk may still have batches
+        # that the log no longer has.
+        offset = max(offset, self.compacted_offset)
         index = self._reader.find_offset(self.group, offset)
         if index is None:
             index = next((index for last_offset, index in self._not_durable if last_offset >= offset), None)

@@ -67,7 +67,7 @@ class ProducerState(NamedTuple):
     def is_older(self, header: BatchHeader) -> bool:
         """True if a batch is wholly before the remembered ones, within what this producer has sent in the epoch.
 
-        Sequences wrap: only the number of records tells an old batch from one that is far ahead.
+        Sequences wrap: only the number of records distinguishes an old batch from one that is far ahead.
         """
         oldest = self.batches[0].base_sequence
         remembered = (self.next_sequence - oldest) % SEQUENCE_MODULUS

@@ -78,7 +78,7 @@ class ProducerTable:
         limit: maximum number of unnamed producers, and in addition four fifths as many named ones. The same on every
             replica: beyond it the unnamed producer that has been inactive for longest (in log order) is forgotten, as
             batches are applied. Before ``count_named_apart`` named producers count, too.
-        names: returns the named identities that this node knows.
+        names: returns the named identities that this node has.
     """
 
     __slots__ = (
@@ -98,7 +98,7 @@ class ProducerTable:
         #: Deletions up to this entry of the metadata log have made the log forget named identities.
         self._forgotten_index = 0
         self._forgotten_dirty = False
-        #: True if the log has said that named producers do not count when an unnamed one is to be forgotten.
+        #: True if the log states that named producers do not count when an unnamed one must be forgotten.
         self.named_apart = self._named_apart_dirty = False
         self._dirty: set[int] = set()
         #: Rows of digests to be written or deleted, as a half-open range.
@@ -112,7 +112,7 @@ class ProducerTable:
         Arguments:
             digest: digest of its content, in a replayable epoch.
         """
-        known = self._known(header.producer_id)
+        known = self.known(header.producer_id)
         newest = known.epoch if known is not None else -1
         if is_named(header.producer_id):
             refused = self._check_identity(header.producer_id, known)
@@ -163,7 +163,8 @@ class ProducerTable:
             )
         return None
 
-    def _known(self, producer_id: int) -> ProducerState | None:
+    def known(self, producer_id: int) -> ProducerState | None:
+        """Returns the state of a producer, on a leader with its uncommitted batches; None if it is not known."""
         return self._tail.get(producer_id) or self._table_of(producer_id).get(producer_id)
 
     def _table_of(self, producer_id: int) -> dict[int, ProducerState]:
@@ -221,7 +222,7 @@ class ProducerTable:
 
     def next_sequence(self, producer_id: int) -> int:
         """Returns the sequence after a known producer's newest batch."""
-        known = self._known(producer_id)
+        known = self.known(producer_id)
         assert known is not None
         return known.next_sequence
 
@@ -229,7 +230,7 @@ class ProducerTable:
         """Records a batch that `check` allowed and a leader appended."""
         if header.producer_id < 0:
             return
-        state = with_batch(self._known(header.producer_id), header, base_offset, index)
+        state = with_batch(self.known(header.producer_id), header, base_offset, index)
         self._tail[header.producer_id] = state
         if state.replayable:
             self._digests_of(header).append(header.base_sequence, digest)
@@ -294,7 +295,7 @@ class ProducerTable:
         """Forgets named identities whose names are deleted.
 
         Arguments:
-            deleted_index: a node that has not applied this entry of the metadata log may not know of the deletions.
+            deleted_index: a node that has not applied this entry of the metadata log may not have the deletions.
         """
         self._forgotten_index = max(self._forgotten_index, deleted_index)
         self._forgotten_dirty = True

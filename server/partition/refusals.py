@@ -49,7 +49,7 @@ def other_epoch(name: str, raft: RaftGroup, leader_epoch: int) -> errors_pb2.Err
             leader_epoch=raft.term,
         )
     return error(
-        ErrorCode.UNKNOWN_LEADER_EPOCH, f"this node knows {name} only up to epoch {raft.term}; try again shortly"
+        ErrorCode.UNKNOWN_LEADER_EPOCH, f"this node has {name} only up to epoch {raft.term}; try again shortly"
     )
 
 
@@ -66,8 +66,8 @@ def takes_none(name: str, reason: object) -> errors_pb2.Error:
 def not_proposed(name: str, refused: ProposalRefusedError) -> errors_pb2.Error:
     """Returns the error for a batch that Raft cannot accept at the moment.
 
-    During a transfer of leadership the client must look up the next leader: told that the leader is busy, it would
-    retry here, and find the leader gone.
+    During a transfer of leadership the client must look up the next leader: if it learned that the leader is busy, it
+    would retry here, and find the leader gone.
     """
     if refused.reason is not Refusal.TRANSFERRING:
         return takes_none(name, refused)
@@ -78,13 +78,26 @@ def not_proposed(name: str, refused: ProposalRefusedError) -> errors_pb2.Error:
 
 
 def not_ready(name: str) -> errors_pb2.Error:
-    """Returns the error of a new leader that does not know the commit index yet."""
+    """Returns the error of a new leader that has no commit index of its term yet."""
     return error(ErrorCode.LEADER_NOT_AVAILABLE, f"the new leader of {name} is not ready yet; try again")
 
 
 def outside(name: str, offset: int, start: int, end: int) -> errors_pb2.Error:
     """Returns the error for an offset that is not in the log."""
     return error(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} of {name} is outside {start}..{end}")
+
+
+def not_here(name: str, offset: int, end: int) -> errors_pb2.Error:
+    """Returns the error of a follower for an offset that it has not reached, or may not serve."""
+    return error(
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        f"this replica of {name} has no offset {offset}, only up to {end}; ask the leader",
+    )
+
+
+def out_of_sync(name: str) -> errors_pb2.Error:
+    """Returns the error of a follower outside of the ISR."""
+    return error(ErrorCode.OFFSET_NOT_AVAILABLE, f"this replica of {name} is out of sync; ask the leader")
 
 
 def no_offsets_left(name: str, records: int) -> errors_pb2.Error:

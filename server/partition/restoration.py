@@ -1,8 +1,8 @@
 """The restore that created a partition, or that is in progress, during which the log accepts only the backup's content.
 
 It is part of the replicated state: a row of the table, changed by commands alone. So every replica, whichever leads,
-knows from the same entry on that batches have the backup's offsets and do not change the producer table, and from which
-entry on they do.
+has learned by the same entry that batches have the backup's offsets and do not change the producer table, and from
+which entry on they do.
 """
 
 from __future__ import annotations

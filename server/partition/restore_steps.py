@@ -53,7 +53,7 @@ def take_step(
     if step == "begin":
         return None if known is not None else _begin(now, partition, request.restore_id, request.begin)
     if known is None:
-        return error(ErrorCode.POLICY_VIOLATION, f"no restore of {partition.name} has begun")
+        return error(ErrorCode.POLICY_VIOLATION, f"no restore of {partition.name} has started")
     if known.finished:
         return None
     if step == "append":
@@ -62,7 +62,7 @@ def take_step(
         return _producers(now, partition, request.producers)
     if step == "finish":
         return _finish(now, partition, request.finish)
-    return _invalid("the request has no step: set begin, append, producers or finish")
+    return _invalid("the request has no step: set `begin`, `append`, `producers` or `finish`")
 
 
 def _begin(

@@ -7,6 +7,7 @@ between nodes may have. In slices, the state is sent like any other snapshot.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from quorumlog.raft.types import SnapshotData
 from quorumlog.storage.interface import StorageReader
@@ -15,6 +16,8 @@ from quorumlog.v1.partition_log_pb2 import PartitionSnapshot
 #: Maximum size of a row without its key and its value, and maximum size of a number (bytes).
 _ROW_BYTES = 16
 _NUMBER_BYTES = 10
+#: Fields with one number for each compacted batch.
+_INDEX: Final = ("batch_end_offsets", "batch_max_timestamps_ms", "batch_end_positions", "batch_kept_since_ms")
 
 
 def cut_state(state: PartitionSnapshot, slice_bytes: int) -> list[bytes]:
@@ -26,8 +29,9 @@ def cut_state(state: PartitionSnapshot, slice_bytes: int) -> list[bytes]:
     if state.ByteSize() <= slice_bytes:
         return [state.SerializeToString(deterministic=True)]
     slices = [part.SerializeToString(deterministic=True) for part in _parts(state, slice_bytes)]
-    for repeated in ("rows", "batch_end_offsets", "batch_max_timestamps_ms"):
-        state.ClearField(repeated)
+    state.ClearField("rows")
+    for column in _INDEX:
+        state.ClearField(column)
     state.state_slices = len(slices)
     return [*slices, state.SerializeToString(deterministic=True)]
 
@@ -43,12 +47,10 @@ def _parts(state: PartitionSnapshot, slice_bytes: int) -> Iterator[PartitionSnap
         size += row_size
     if size:
         yield part
-    numbers = max(1, slice_bytes // (2 * _NUMBER_BYTES))
+    numbers = max(1, slice_bytes // (len(_INDEX) * _NUMBER_BYTES))
     for first in range(0, len(state.batch_end_offsets), numbers):
-        yield PartitionSnapshot(
-            batch_end_offsets=state.batch_end_offsets[first : first + numbers],
-            batch_max_timestamps_ms=state.batch_max_timestamps_ms[first : first + numbers],
-        )
+        columns = {name: getattr(state, name)[first : first + numbers] for name in _INDEX}
+        yield PartitionSnapshot(**columns)
 
 
 def snapshot_state(reader: StorageReader, group: int, data: SnapshotData) -> PartitionSnapshot:

@@ -19,6 +19,7 @@ from quorumlog.server.observability.metric_catalogue import Readings
 from quorumlog.server.observability.metrics import Meters
 from quorumlog.server.process.audit_log import AuditLog
 from quorumlog.server.process.job_thread import JobThread
+from quorumlog.server.step.dynamic_values import FollowsSettings
 from quorumlog.server.step.events import (
     AuditLine,
     ClusterStanding,
@@ -75,7 +76,7 @@ class DrivenNode(Protocol):
         """The cluster metadata; None while it belongs to no cluster."""
 
     def sees_topic(self, principal: str, name: str) -> bool:
-        """True if a principal may know whether a topic of this name exists."""
+        """True if a principal may learn whether a topic of this name exists."""
 
 
 class TransactionWriter(Protocol):
@@ -86,12 +87,15 @@ class TransactionWriter(Protocol):
 
 
 class Driver:
-    """The loop around one node. Lives on one event loop; only ``storage_completed`` may be called from other threads.
+    """The loop around one node. Runs on one event loop; only ``storage_completed`` may be called from other threads.
 
     Arguments:
         controllers: as configured: node id -> host:port. A majority of these addresses determines the cluster.
         dialer: opens connections to peers; without TLS unless given.
         audit: records denied requests and changes; None: they are not recorded.
+
+    Attributes:
+        followers: are notified when settings are changed at run time.
     """
 
     def __init__(
@@ -104,6 +108,7 @@ class Driver:
         audit: AuditLog | None = None,
     ) -> None:
         self._audit = audit
+        self.followers: list[FollowsSettings] = [audit] if audit is not None else []
         self._node = node
         self._dialer = dialer or PeerDialer()
         self._node_at = {address: node_id for node_id, address in controllers.items()}
@@ -249,16 +254,20 @@ class Driver:
             self.supervisor.start(self._report_loss(address, directory_id), "report-loss")
         if effects.connect is not None:
             self.links.connect(effects.connect)
+        if effects.settings is not None:
+            for follower in self.followers:
+                follower.follow_settings(effects.settings)
         for line in effects.logs:
             self._write_log(line)
-        for told in effects.audit:
-            self.tell_audit(told)
+        if self._audit is not None:
+            for audited in effects.audit:
+                self._audit.write(audited)
         if effects.halt is not None:
             self.halt(effects.halt.error)
 
     def tell_audit(self, line: AuditLine) -> None:
-        """Writes a line to the audit log, if there is one."""
-        if self._audit is not None:
+        """Writes a line of an adapter to the audit log, if there is one and it is on."""
+        if self._audit is not None and self._audit.is_on:
             self._audit.write(line)
 
     def _submit(self, transaction: Transaction) -> None:
@@ -305,7 +314,7 @@ class Driver:
         self.emit(StorageDone(number) if error is None else StorageFailed(number, error))
 
     def _write_log(self, line: LogLine) -> None:
-        getattr(self._log, line.level)(line.event, **line.fields)
+        getattr(self._log.named(line.logger), line.level)(line.event, **line.fields)
 
     def _task_failed(self, name: str, error: BaseException) -> None:
         self.fail(f"the task {name}", error)

@@ -18,6 +18,7 @@ from quorumlog.server.observability.metric_catalogue import Readings
 from quorumlog.server.observability.metrics import Meters
 from quorumlog.server.process.driver import DrivenNode, Driver
 from quorumlog.server.process.os_limits import room_for_connections
+from quorumlog.server.process.peer_listeners import PeerListeners
 from quorumlog.server.step.request_context import Listener
 from quorumlog.server.transport.channel_options import ConnectionLimits
 from quorumlog.server.transport.clients.admin_service import admin_handlers
@@ -29,16 +30,11 @@ from quorumlog.server.transport.clients.unary_calls import Handlers
 from quorumlog.server.transport.credentials import server_credentials
 from quorumlog.server.transport.failed_handshakes import FailedHandshakes
 from quorumlog.server.transport.grpc_server import GrpcServer, wait_for_calls
-from quorumlog.server.transport.peers.disk_loss_report import loss_report_handlers
-from quorumlog.server.transport.peers.peer_service import PeerService
-from quorumlog.server.transport.peers.refused_peers import RefusedPeers
 from quorumlog.server.transport.tls_contexts import TlsContexts
 
 if TYPE_CHECKING:
     from quorumlog.server.kafka.listener import KafkaListener
 
-#: Allowance for the fields of a request beside its batches.
-_REQUEST_OVERHEAD_BYTES = 1 << 20
 #: Maximum size of a message of an unauthenticated caller.
 _STRANGERS_BYTES = 64 << 10
 
@@ -93,42 +89,24 @@ class Listeners:
             kafka_pair = watch_pair(settings, settings.kafka_proof, log, "kafka")
             self._pairs += [kafka_pair] if kafka_pair is not None else []
         self.failed_handshakes = FailedHandshakes(log, driver.tell_audit)
+        keys = _token_keys(settings, driver, log)
         self._kafka = _kafka_listener(
-            settings, connections, node, driver, log, meters, kafka_pair, self.failed_handshakes
+            settings, connections, node, driver, log, meters, kafka_pair, self.failed_handshakes, keys
         )
         self._supervisor = driver.supervisor
         clients = _client_handlers(settings, driver, meters)
-        refused = RefusedPeers(log, driver.tell_audit)
+        self._peers = PeerListeners(settings, node, driver, log, meters)
         for listener, address in places.items():
-            peers = PeerService(
-                identity=lambda: node.identity,
-                standing=node.standing,
-                accepts=node.accepts_peer,
-                links=driver.links,
-                refused=refused,
-                by_certificate=listener is Listener.PEER,
-            )
-            handlers: tuple[Handlers, ...]
+            watched = watch_pair(settings, listener, log)
+            handlers = self._peers.handlers(listener, watched)
             gates: tuple[grpc.aio.ServerInterceptor[bytes, bytes], ...] = ()
             limits = ConnectionLimits(connections=connections)
-            match listener:
-                case Listener.PEER:
-                    handlers = (peers.handlers(), loss_report_handlers(driver.requests, meters))
-                case Listener.PLAINTEXT:
-                    handlers = (*clients, peers.handlers())
-                case Listener.CLIENT | Listener.PASSWORD:
-                    handlers = clients
-                    if listener is Listener.PASSWORD:
-                        keys = _token_keys(settings, driver, log)
-                        handlers = (*clients, sign_in_handlers(driver.requests, meters, keys))
-                        gates = (SessionGate(driver.requests),)
-                    message_bytes = settings.max_request_bytes + _REQUEST_OVERHEAD_BYTES
-                    limits = ConnectionLimits(
-                        connections=connections,
-                        message_bytes=message_bytes,
-                        unasked_bytes=_STRANGERS_BYTES if listener is Listener.PASSWORD else None,
-                    )
-            watched = watch_pair(settings, listener, log)
+            if listener is not Listener.PEER:
+                handlers = (*clients, *handlers)
+            if listener is Listener.PASSWORD:
+                handlers = (*handlers, sign_in_handlers(driver.requests, meters, keys))
+                gates = (SessionGate(driver.requests),)
+                limits = ConnectionLimits(connections=connections, unasked_bytes=_STRANGERS_BYTES)
             credentials = None
             if watched is not None:
                 self._pairs.append(watched)
@@ -139,6 +117,7 @@ class Listeners:
 
     async def start(self) -> None:
         """Starts serving; not yet healthy."""
+        await self._peers.start()
         for server in self._servers:
             await server.start()
         self._supervisor.start(self.failed_handshakes.run(), "failed-handshakes")
@@ -154,6 +133,7 @@ class Listeners:
         """Refuses new calls, waits ``grace_s`` seconds for calls in progress, then cancels and awaits them."""
         if self._kafka is not None:
             self._kafka.stop()
+        self._peers.close()
         await asyncio.gather(*(server.end_calls(grace_s) for server in self._servers))
         await wait_for_calls()
 
@@ -162,6 +142,7 @@ class Listeners:
         ends_s = (pair.current().validity.ends_s for pair in self._pairs)
         return {
             "certificate_expiry_seconds": min(ends_s, default=math.inf) - time.time(),
+            "peer_sockets": float(self._peers.connections),
             "kafka_connections": float(self._kafka.connections if self._kafka is not None else 0),
         }
 
@@ -175,6 +156,7 @@ def _kafka_listener(
     meters: Meters,
     pair: WatchedPair | None,
     failed: FailedHandshakes,
+    keys: KeysForNode | None,
 ) -> KafkaListener | None:
     if settings.kafka_listen is None:
         return None
@@ -189,15 +171,21 @@ def _kafka_listener(
         connections_per_ip=settings.kafka_max_connections_per_ip,
         creates_topics=settings.kafka_auto_create_topics_enable,
         feature_level=SECOND_FEATURE_LEVEL,
-        limits=KafkaConnectionLimits(request_bytes=settings.max_request_bytes),
+        limits=KafkaConnectionLimits(request_bytes=settings.kafka_max_request_bytes),
         proof=settings.kafka_proof,
+        keys=keys,
     )
     contexts = TlsContexts(pair) if pair is not None else None
-    return KafkaListener(options, ImageView(node, settings.node_id), driver.requests, log, meters, contexts, failed)
+    log = log.named("server.kafka")
+    view = ImageView(node, settings.node_id)
+    listener = KafkaListener(options, view, driver.requests, log, meters, contexts, failed)
+    driver.followers.append(listener)
+    return listener
 
 
 def _client_handlers(settings: Settings, driver: Driver, meters: Meters) -> tuple[Handlers, ...]:
     data_plane = DataPlaneService(driver.requests, settings.node_options().limits, meters)
+    driver.followers.append(data_plane)
     groups = GroupsService(driver.requests, meters)
     return data_plane.handlers(), groups.handlers(), admin_handlers(driver.requests, meters)
 

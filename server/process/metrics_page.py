@@ -200,11 +200,11 @@ class MetricsPage:
         """Returns why a client may not read the metrics; empty if it may, or if the page needs no authentication."""
         if client is None or self._secured is None:
             return ""
-        asked = asyncio.run_coroutine_threadsafe(self._secured.refusal(client), self._loop)
+        refusal = asyncio.run_coroutine_threadsafe(self._secured.refusal(client), self._loop)
         try:
-            return asked.result(ANSWER_TIMEOUT_S)
+            return refusal.result(ANSWER_TIMEOUT_S)
         except TimeoutError:
-            asked.cancel()
+            refusal.cancel()
             return "the node does not respond"
 
     def _tell_failed(self, host: str, reason: str) -> None:
@@ -224,7 +224,7 @@ class MetricsPage:
             try:
                 answer.set_result(question())
             except Exception as error:
-                # Report it to the caller: a missing figure is no reason to stop the node.
+                # Report it to the caller: a missing figure must not stop the node.
                 answer.set_exception(error)
 
         self._loop.call_soon_threadsafe(ask)

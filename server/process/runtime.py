@@ -8,6 +8,7 @@ import os
 import random
 import secrets
 import signal
+import socket
 import time
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +21,7 @@ from quorumlog.server.certificates.x509 import CertificateError
 from quorumlog.server.config.listening import ListenError, check_listening
 from quorumlog.server.config.settings import Settings, SettingsError
 from quorumlog.server.metadata.records import METADATA_GROUP
-from quorumlog.server.observability.logging_setup import Log, open_log, take_over_library_logs
+from quorumlog.server.observability.logging_setup import Log, NodeLog, open_log, take_over_library_logs
 from quorumlog.server.observability.metrics import Meters
 from quorumlog.server.process.audit_log import AuditLog, AuditLogError
 from quorumlog.server.process.driver import DrivenNode, Driver
@@ -29,6 +30,7 @@ from quorumlog.server.process.metrics_page import refuse_scrape
 from quorumlog.server.process.os_limits import keep_freed_memory
 from quorumlog.server.process.service_manager import ServiceManager
 from quorumlog.server.process.start_log import StartLog
+from quorumlog.server.step.dynamic_values import DynamicValues
 from quorumlog.server.step.events import StopRequested
 from quorumlog.server.step.request_context import Listener
 from quorumlog.server.transport.credentials import PeerDialer
@@ -48,14 +50,17 @@ TOLD_AFTER_S = 2.0
 STOP_GRACE_S = 0.2
 #: Added to the node's own stop timeout; after that the process stops without the node's consent.
 STOP_MARGIN_S = 2.0
+#: Name of the audit log in the data directory of a node without a file for it, should it be switched on.
+AUDIT_FILE = "audit.log"
 
 
-def run(settings: Settings, life_line: int | None = None) -> int:
+def run(settings: Settings, life_line: int | None = None, parent: socket.socket | None = None) -> int:
     """Runs one node until it is requested to stop (SIGTERM, SIGINT) or fails.
 
     Arguments:
         life_line: a file descriptor to read; the node stops when it is closed. The parent process holds the other end,
             which the operating system closes if the parent dies.
+        parent: the life line of a worker, which notifies its parent over it instead of the service manager.
 
     Returns:
         The exit status: 0 after a requested stop; otherwise 1, after one line on stderr with the reason.
@@ -68,7 +73,8 @@ def run(settings: Settings, life_line: int | None = None) -> int:
             log = open_log(settings.log_level, settings.log_format, settings.node_id)
             take_over_library_logs(log)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(serve(settings, node, storage, log, life_line))
+                manager = ServiceManager.of_environment(log) if parent is None else ServiceManager(None, log, parent)
+                runner.run(serve(settings, node, storage, log, manager, life_line))
     except (SettingsError, ListenError, CertificateError, StorageEngineError, AuditLogError, NodeError) as error:
         StartLog(settings.log_format, settings.node_id).error(str(error))
         return 1
@@ -106,7 +112,7 @@ def _open_checked(settings: Settings) -> Storage:
     return Storage(
         settings.data_dir,
         map_size=settings.storage_map_size_bytes,
-        # No other group records who votes on the metadata.
+        # No other group records the voters of the metadata.
         may_set_aside=lambda group: group != METADATA_GROUP,
         may_mend=True,
     )
@@ -134,7 +140,14 @@ def make_node(settings: Settings, storage: Storage) -> DrivenNode:
         raise NodeError(f"data directory {settings.data_dir}: {error}") from error
 
 
-async def serve(settings: Settings, node: DrivenNode, storage: Storage, log: Log, life_line: int | None = None) -> None:
+async def serve(
+    settings: Settings,
+    node: DrivenNode,
+    storage: Storage,
+    log: NodeLog,
+    manager: ServiceManager,
+    life_line: int | None = None,
+) -> None:
     """Serves until the node halts.
 
     Raises:
@@ -144,11 +157,12 @@ async def serve(settings: Settings, node: DrivenNode, storage: Storage, log: Log
         NodeError: the node stopped without being requested to.
     """
     meters = Meters()
-    audit = None if settings.audit_log is None else AuditLog(settings.audit_log, settings.node_id, log)
+    audit = _audit_log(settings, log)
     dialer = PeerDialer(watch_pair(settings, settings.peer_listener, log))
     driver = Driver(node, settings.controllers, log, meters, dialer, audit)
     asyncio.get_running_loop().set_exception_handler(_unhandled(driver))
-    server = Listeners(settings, node, driver, log, meters)
+    server = Listeners(settings, node, driver, log.named("server.transport"), meters)
+    driver.followers.append(FollowingLog(log))
     exporter = None
     if settings.metrics_listen is not None or settings.metrics_tls_listen is not None:
         # Imports an optional library.
@@ -175,7 +189,6 @@ async def serve(settings: Settings, node: DrivenNode, storage: Storage, log: Log
             driver.requests.times,
         )
     writer = StorageWriter(storage, driver.storage_completed)
-    manager = ServiceManager.of_environment(log)
     try:
         await server.start()
         driver.start(writer)
@@ -195,11 +208,26 @@ async def serve(settings: Settings, node: DrivenNode, storage: Storage, log: Log
         writer.stop()
         if exporter is not None:
             exporter.close()
-        if audit is not None:
-            audit.close()
+        audit.close()
     if driver.error is not None:
         raise NodeError(f"node {settings.node_id} stopped: {driver.error}")
     log.info("node_stopped")
+
+
+def _audit_log(settings: Settings, log: Log) -> AuditLog:
+    place = settings.audit_log or settings.data_dir / AUDIT_FILE
+    return AuditLog(place, settings.node_id, log, is_on=settings.audit_log is not None)
+
+
+class FollowingLog:
+    """Changes the levels of a log at run time."""
+
+    def __init__(self, log: NodeLog) -> None:
+        self._log = log
+
+    def follow_settings(self, values: DynamicValues) -> None:
+        """Applies the levels."""
+        self._log.follow_levels(values.log_levels)
 
 
 def _why_not_ready(node: DrivenNode) -> str:
@@ -211,11 +239,11 @@ def _why_not_ready(node: DrivenNode) -> str:
 def _watch_for_stop(driver: Driver, life_line: int | None) -> asyncio.Event:
     """Listens for signals and the life line; returns an event that is set when a stop is requested."""
     loop = asyncio.get_running_loop()
-    asked = asyncio.Event()
+    stop_requested = asyncio.Event()
 
     def ask() -> None:
-        if not asked.is_set():
-            asked.set()
+        if not stop_requested.is_set():
+            stop_requested.set()
             driver.emit(StopRequested())
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -233,16 +261,16 @@ def _watch_for_stop(driver: Driver, life_line: int | None) -> asyncio.Event:
                 driver.halt("the parent process has exited")
 
         loop.add_reader(life_line, read, life_line)
-    return asked
+    return stop_requested
 
 
 async def _wait_for_end(
     settings: Settings, driver: Driver, server: Listeners, stop_asked: asyncio.Event, manager: ServiceManager
 ) -> None:
     halted = asyncio.ensure_future(driver.wait_halted())
-    asked = asyncio.ensure_future(stop_asked.wait())
-    await asyncio.wait((halted, asked), return_when=asyncio.FIRST_COMPLETED)
-    asked.cancel()
+    stop_requested = asyncio.ensure_future(stop_asked.wait())
+    await asyncio.wait((halted, stop_requested), return_when=asyncio.FIRST_COMPLETED)
+    stop_requested.cancel()
     if not halted.done():
         manager.tell_stopping()
         await server.set_serving(False)
@@ -260,7 +288,7 @@ async def _watch_health(
     Otherwise a node that cannot reach the others at its first start would be silent indefinitely.
     """
     clock = asyncio.get_running_loop().time
-    was_ready_s, told, is_kept = clock(), "", False
+    was_ready_s, reported, is_kept = clock(), "", False
     while True:
         described = node.describe()
         ready = described.ready
@@ -269,13 +297,13 @@ async def _watch_health(
             # Stored beside the data: if they are damaged one day, their owner may be unreadable.
             if not is_kept:
                 is_kept = keep_directory_id(settings.data_dir, node.identity.directory_id)
-            if told:
+            if reported:
                 log.info("node_ready")
-            was_ready_s, told = clock(), ""
-        elif described.reason != told and clock() > was_ready_s + TOLD_AFTER_S:
-            told = described.reason
-            log.warning("node_not_ready", reason=told)
-            manager.tell_waiting(told)
+            was_ready_s, reported = clock(), ""
+        elif described.reason != reported and clock() > was_ready_s + TOLD_AFTER_S:
+            reported = described.reason
+            log.warning("node_not_ready", reason=reported)
+            manager.tell_waiting(reported)
         await server.set_serving(ready)
         if ready:
             manager.tell_ready()

@@ -22,13 +22,13 @@ def chosen_format(flags: Mapping[str, object], config: Path | None) -> str:
     Arguments:
         flags, config: as in :func:`quorumlog.server.config.settings.load`.
     """
-    asked = flags.get(_SETTING) or os.environ.get(ENV_PREFIX + _SETTING.upper())
-    if asked is None and config is not None:
+    chosen = flags.get(_SETTING) or os.environ.get(ENV_PREFIX + _SETTING.upper())
+    if chosen is None and config is not None:
         try:
-            asked = tomllib.loads(config.read_text()).get(_SETTING)
+            chosen = tomllib.loads(config.read_text()).get(_SETTING)
         except (OSError, ValueError):
-            asked = None
-    return _JSON if asked == _JSON else "console"
+            chosen = None
+    return _JSON if chosen == _JSON else "console"
 
 
 class StartLog:

@@ -88,8 +88,8 @@ class RecoveryPlan:
     @property
     def plan_id(self) -> str:
         """Hash of the whole content."""
-        told = self._content() | {"metadata_image": hashlib.blake2b(self.snapshot).hexdigest()}
-        return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=16).hexdigest()
+        content = self._content() | {"metadata_image": hashlib.blake2b(self.snapshot).hexdigest()}
+        return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
 
     def to_json(self) -> dict[str, object]:
         """Returns the form for a file, with the readable part first."""
@@ -173,8 +173,8 @@ def make_plan(surveys: Sequence[Survey]) -> RecoveryPlan:
     lost = tuple(sorted(node for node in image.brokers if node not in by_node))
     former = by_node[metadata].cluster_id
     # The same surveys result in the same cluster id, on whichever machine the plan is made; others in another one.
-    told = json.dumps([former, sorted((node, each.fingerprint) for node, each in by_node.items())])
-    cluster_id = hashlib.blake2b(told.encode(), digest_size=11).hexdigest()
+    content = json.dumps([former, sorted((node, each.fingerprint) for node, each in by_node.items())])
+    cluster_id = hashlib.blake2b(content.encode(), digest_size=11).hexdigest()
     last = _metadata_end(surveys, cluster_id)
     next_group = max(image.topic_table.next_group, *(group + 1 for each in surveys for group in each.groups))
     outcomes = _outcomes(by_node, image, next_group)

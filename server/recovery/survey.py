@@ -116,8 +116,8 @@ class Survey:
     @property
     def fingerprint(self) -> str:
         """Hash of the whole content: directories with the same one hold the same."""
-        told = self._head() | {"metadata": hashlib.blake2b(self.metadata).hexdigest()}
-        return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=16).hexdigest()
+        content = self._head() | {"metadata": hashlib.blake2b(self.metadata).hexdigest()}
+        return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
 
     def _head(self) -> dict[str, object]:
         return {

@@ -71,10 +71,11 @@ class Broker:
         self._producer_ids: deque[range] = deque()
         self._id_waiters: deque[tuple[int, OnProducerId]] = deque()
         self._ids_due = 0
+        self._deadline_moved: Callable[[], None] = lambda: None
 
     def register(self, hooks: ServiceHooks) -> None:
         hooks.on_time(self.on_time)
-        hooks.deadline(self)
+        self._deadline_moved = hooks.deadline(self)
 
     @property
     def registered(self) -> bool:
@@ -120,6 +121,7 @@ class Broker:
     def report_soon(self, now: int) -> None:
         """Makes the next report due now, after a leadership has started."""
         self._report_due = now
+        self._deadline_moved()
 
     def controller_changed(self, now: int) -> None:
         """Makes heartbeat and report due now, because a new controller needs them soon."""
@@ -129,6 +131,7 @@ class Broker:
         """Announces that this node stops, so that the controller fences it immediately."""
         self.stopping = True
         self._heartbeat_due = now
+        self._deadline_moved()
 
     # -- registration and heartbeats --------------------------------------------------------------------------
 
@@ -168,6 +171,7 @@ class Broker:
             host=host,
             port=port,
             rack=options.rack,
+            machine=options.machine,
             version=options.version,
             feature_level=FEATURE_LEVEL,
             witness_only=options.witness_only,

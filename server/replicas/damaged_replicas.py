@@ -5,8 +5,9 @@ without it, by a leader that has everything it may have helped to commit, and a 
 is given up and starts again, empty. A leader's name in the metadata is not enough: its replica may be damaged, too, and
 have been set aside a moment ago. The leader itself must have sent a message recently.
 
-The replica then gets everything from its leader again. It has no vote before it knows that everything is committed that
-it has ever acknowledged (see ``ReplicaTombstones``): otherwise its vote could elect a leader without that.
+The replica then gets everything from its leader again. It has no vote before it has learned that everything is
+committed that it has ever acknowledged (see ``ReplicaTombstones``): otherwise its vote could elect a leader without
+that.
 
 A damaged replica whose partition is deleted, or was moved away, is removed here too: of damaged pages the engine frees
 what their own headers name, which may belong to others. So none of its pages are freed before they were checked.
@@ -82,9 +83,9 @@ class DamagedReplicas:
         """Records a leader's message, and answers one of an older term with the replica's term, as the replica itself
         would.
 
-        The replica may have failed as a candidate, in a term that no other node knows. Without the answer the others'
-        leader would continue in its own term, and the replica would wait permanently for a leader that certainly has
-        everything.
+        The replica may have failed as a candidate, in a term that no other node has seen. Without the answer the
+        others' leader would continue in its own term, and the replica would wait permanently for a leader that
+        certainly has everything.
         """
         aside = self._replicas.set_aside.get(group)
         if aside is None or aside.term is None or not isinstance(message, (AppendRequest, Heartbeat, InstallSnapshot)):

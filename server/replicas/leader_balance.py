@@ -8,6 +8,7 @@ of their preferred leaders, and gets those to transfer now.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from quorumlog.server.config.options import BalanceOptions
@@ -63,6 +64,11 @@ class LeaderBalance:
         self._attempts: dict[int, _HandOver] = {}
         self._asked: dict[int, None] = {}
         self.next_deadline = now + options.check_interval_us
+
+    def check_every(self, now: int, interval_us: int) -> None:
+        """Changes the check interval, from now on."""
+        self._options = replace(self._options, check_interval_us=interval_us)
+        self.next_deadline = min(self.next_deadline, now + interval_us)
 
     def ask(self, now: int, raft_groups: Iterable[int]) -> None:
         """Requests transfers now, whatever was tried before, and also if balancing is off."""

@@ -71,6 +71,10 @@ class LeaderElections:
         hooks.on_time(self.on_time)
         hooks.deadline(self)
 
+    def check_every(self, now: int, interval_us: int) -> None:
+        """Changes the interval between looks for leaderships that belong to another node."""
+        self._balance.check_every(now, interval_us)
+
     # -- automatic transfers ----------------------------------------------------------------------------------
 
     def on_time(self, now: int, wall_ms: int) -> None:

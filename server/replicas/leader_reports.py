@@ -80,9 +80,9 @@ class LeaderReports:
         record = self._metadata.image.partitions.get(partition.group)
         return (
             record is not None
+            and record.leader_epoch < partition.raft.term
             and partition.leads
             and partition.raft.leads_committed
-            and record.leader_epoch < partition.raft.term
         )
 
     def is_settled(self, partition: PartitionReplica, reachable: Container[int]) -> bool:

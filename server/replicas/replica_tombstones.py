@@ -1,7 +1,7 @@
 """Records of the replicas that were moved away from a node: the term in which each ended.
 
 A partition may return to a node that it left. Its new replica starts empty, and in the term after the former one's. So
-no leader takes a delayed answer of the former replica for one of the new replica, and no vote is given twice.
+no leader mistakes a delayed answer of the former replica for one of the new replica, and no vote is given twice.
 
 The new replica has no vote either before its log has reached the last reassignment. A replica that has not applied the
 reassignment still counts this node among the voters, and the new replica would elect it without the entries that the
@@ -63,7 +63,8 @@ class ReplicaTombstones:
 
     def lost(self, group: int, term: int, last_index: int) -> None:
         """Records a replica that is given up because it is damaged. The one that replaces it lacks the entries that it
-        has helped to commit: it has no vote before it knows that all of those are committed, and so has them again.
+        has helped to commit: it has no vote before it has learned that all of those are committed, and so has them
+        again.
 
         Arguments:
             last_index: upper bound of the entries that it has acknowledged.

@@ -20,6 +20,7 @@ from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.witness import PartitionWitness, is_witness
 from quorumlog.server.replicas.replica_factory import ReplicaFactory
 from quorumlog.server.replicas.replica_tombstones import ReplicaTombstones
+from quorumlog.server.step.request_context import Listener
 from quorumlog.storage.interface import SetAside
 from quorumlog.storage.transaction import RaftGroupState
 
@@ -228,6 +229,31 @@ class Replicas:
         """Returns the metadata of a replica's partition."""
         return self._metadata.image.partitions.get(replica.group)
 
+    def is_in_sync(self, replica: PartitionReplica) -> bool:
+        """True if the metadata name this node's replica of a partition as in sync."""
+        record = self.record(replica)
+        return record is not None and self._node_id in record.isr
+
+    def replica_in_rack(self, replica: PartitionReplica, rack: str, listener: Listener) -> int | None:
+        """Returns a node in a client's rack whose replica of a partition is in sync; None if this node is in that rack,
+        or no such node is.
+
+        Of several, partitions use them in turn: all clients of a rack read one partition from one node, whose memory
+        has what the first of them has read.
+
+        Arguments:
+            listener: the client connects to nodes through this one.
+        """
+        record, brokers = self.record(replica), self._metadata.image.brokers
+        if record is None or self._node_id not in brokers or brokers[self._node_id].rack == rack:
+            return None
+        near = [
+            node
+            for node in record.isr
+            if node in brokers and brokers[node].rack == rack and brokers[node].endpoint(listener)[0]
+        ]
+        return near[record.number % len(near)] if near else None
+
     @property
     def is_anything_moving(self) -> bool:
         """True if any partition of the cluster is being moved."""
@@ -248,17 +274,17 @@ class Replicas:
         return self._metadata.image.is_fenced(node)
 
     def known_leader(self, record: PartitionRecord) -> tuple[int, int]:
-        """Returns the leader and leader epoch of any partition, as far as this node knows; NO_NODE without one."""
+        """Returns the leader and leader epoch of any partition, according to this node; NO_NODE without one."""
         replica = self._replicas.get(record.group)
         if replica is not None and replica.raft.term > record.leader_epoch and replica.raft.leader_id != NO_NODE:
-            # The partition's own replica here knows of a leader that has not been reported yet.
+            # The partition's own replica here has a leader that has not been reported yet.
             return replica.raft.leader_id, replica.raft.term
         return self._metadata.image.available_leader(record), record.leader_epoch
 
     def has_lost_leader(self, now: int, record: PartitionRecord) -> bool:
-        """True if a partition's own replica here knows that the leader in the metadata has lost the leadership, and
-        knows no other one: it is this node and transfers leadership or has stepped down, a term has begun that has no
-        leader yet, or the connection to it broke a moment ago.
+        """True if a partition's own replica here has learned that the leader in the metadata has lost the leadership,
+        and has no other one: it is this node and transfers leadership or has stepped down, a term has started that
+        has no leader yet, or the connection to it broke a moment ago.
 
         Only for a moment: a node that is partitioned from a leader that others reach would otherwise report that
         permanently.

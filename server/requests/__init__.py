@@ -2,6 +2,7 @@
 request.
 
 - `produce.py`: appends batches, and responds when their acks are satisfied.
+- `refused_batches.py`: gaps in producers' sequences that this node's own refusals have made.
 - `produce_traces.py`: times at which a batch passed each stage, for clients that request them.
 - `fetch.py`, with `fetch_sessions.py`: consumers read, and wait while there are no records.
 - `list_offsets.py`: the first and last offsets of partitions, and offsets by time.
@@ -23,10 +24,11 @@ request.
 - `metadata_changes.py`: code shared by the requests about ACLs, credentials and quotas.
 - `credential_requests.py`: users with passwords, and revocations.
 - `quota_requests.py`: quotas of principals.
+- `node_settings.py`: settings of nodes that are changed at run time.
 - `partition_errors.py`: errors for partitions without a replica on this node.
 - `error_responses.py`: the failed response for each type of request.
 
 Requests about consumer groups are in `groups/group_requests.py`; `replicas/leader_elections.py` carries elections out.
 
-May import: all rooms above it, from `hosting` to `replicas`.
+May import: all packages above it, from `hosting` to `replicas`.
 """

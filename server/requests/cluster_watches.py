@@ -11,6 +11,7 @@ state of logs is this node's own, without a read index: the high watermark it re
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -116,11 +117,12 @@ class WatchedVersions:
 class ClusterWatches:
     """Serves watches of the cluster.
 
-    False while no client watches, in which case it need not be notified of changes.
-
     Arguments:
         first_run: number of the first run of versions; differs from that of any other process.
         time: time of the current step.
+
+    Attributes:
+        is_watched: False while no client watches, in which case it need not be notified of changes.
     """
 
     def __init__(
@@ -143,7 +145,7 @@ class ClusterWatches:
         self._replies = replies
         self._calls: PendingCalls[WatchCall] = PendingCalls(MAX_WATCHERS)
         self._versions = WatchedVersions(first_run)
-        self._is_watched = False
+        self.is_watched = False
         self._watched_until = 0
         self._rights = (0, 0)
         self._layout = 0
@@ -152,14 +154,12 @@ class ClusterWatches:
         self._told_at = 0
         #: True if a request that waits has not seen the newest version.
         self._is_one_behind = False
-
-    def __bool__(self) -> bool:
-        return self._is_watched
+        self._deadline_moved: Callable[[], None] = lambda: None
 
     def register(self, hooks: ServiceHooks) -> None:
         hooks.serve(admin_pb2.WatchClusterRequest, self.watch)
         hooks.on_time(self.on_time)
-        hooks.deadline(self)
+        self._deadline_moved = hooks.deadline(self)
         hooks.client_gone(self.client_gone)
         hooks.raft_group_gone(self.raft_group_gone)
         hooks.calls(self._calls)
@@ -169,7 +169,7 @@ class ClusterWatches:
     def watch(self, time: StepTime, asked: ClientRequest, request: admin_pb2.WatchClusterRequest) -> None:
         """Answers immediately with the whole state if the changes since the client's version are unknown; otherwise
         waits for a change."""
-        if not self._is_watched:
+        if not self.is_watched:
             self._begin_anew()
         self._watched_until = time.now + WATCHED_FOR_US
         call = WatchCall(asked.request_id, time.now + min(request.timeout_ms * 1_000, MAX_WAIT_US), asked,
@@ -279,12 +279,13 @@ class ClusterWatches:
     def after_round(self, replica: PartitionReplica) -> None:
         """Records changes of leader and offsets after a step of a replica's Raft group."""
         if self._time.now > self._watched_until and not len(self._calls):
-            self._is_watched = False
+            self.is_watched = False
             return
         group, raft, versions = replica.group, replica.raft, self._versions
         led_by = (raft.term, raft.leader_id)
         if versions.leaders.get(group) != led_by:
             versions.leaders[group] = led_by
+            self._deadline_moved()
             record = self._partitions.record(replica)
             if record is not None:
                 versions.changed(record.topic.name)
@@ -302,6 +303,7 @@ class ClusterWatches:
             return
         versions.sizes_due[log.group] = None
         versions.is_pending = True
+        self._deadline_moved()
 
     def metadata_applied(self, result: ApplyResult) -> None:
         """Records the changes made by a command of the metadata."""
@@ -351,7 +353,7 @@ class ClusterWatches:
         image = self._metadata.image
         self._rights = (image.acls.index, image.credentials.index)
         self._versions = WatchedVersions((self._versions.run + 1) % (1 << 64))
-        self._is_watched, self._is_one_behind = True, False
+        self.is_watched, self._is_one_behind = True, False
         self._watched_until = self._time.now + WATCHED_FOR_US
         self._layout = image.layout_version
         self._look_at_brokers()

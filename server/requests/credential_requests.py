@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from google.protobuf.message import Message as ProtoMessage
 
+from quorumlog.server.controller.access_decisions import fit_to_level
 from quorumlog.server.metadata.credentials import check_question, check_revocations, check_users
 from quorumlog.server.requests.metadata_changes import MetadataChangeRequests
 from quorumlog.server.step.deadlines import wait_us
@@ -43,14 +44,15 @@ class CredentialRequests(MetadataChangeRequests):
 
     def alter_users(self, time: StepTime, asked: ClientRequest, request: AlterUserScramCredentialsRequest) -> None:
         """Validates changes of users and forwards them to the controller."""
-        refused = check_users(request)
-        if refused is not None:
-            self._replies.reply(asked.request_id, failed_credentials(request, refused))
+        # The controller may be of a former version, which would misread mechanisms.
+        refused = check_users(request) or fit_to_level(self._current.image, request)
+        if refused is not None or not (request.upsertions or request.deletions):
+            self._replies.reply(asked.request_id, AlterUserScramCredentialsResponse(error=refused))
             return
         self._pass_on(time, asked, request)
 
     def alter_revocations(self, time: StepTime, asked: ClientRequest, request: AlterRevocationsRequest) -> None:
-        """Validates revocations and forwards them to the controller, which alone knows the super users, who cannot be
+        """Validates revocations and forwards them to the controller, which alone has the super users, who cannot be
         revoked."""
         refused = check_revocations(request, super_users=())
         if refused is not None:
@@ -72,9 +74,8 @@ class CredentialRequests(MetadataChangeRequests):
         def answer(problem: errors_pb2.Error | None) -> None:
             response = DescribeUserScramCredentialsResponse(error=problem)
             if problem is None:
-                users = self._current.image.credentials.users
-                names = sorted({*request.users} & users.keys() if request.users else users)
-                response.users.extend(users[name].shown for name in names)
+                passwords = self._current.image.credentials.passwords(request.users)
+                response.users.extend(each.shown for each in passwords)
             self._replies.reply(asked.request_id, response)
 
         refused = check_question(request)

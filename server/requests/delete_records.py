@@ -44,6 +44,9 @@ class RecordDeletions:
 
     Arguments:
         limit: maximum number of requests that may wait.
+
+    Attributes:
+        by_group: the requests that wait for a Raft group.
     """
 
     def __init__(
@@ -59,7 +62,7 @@ class RecordDeletions:
         self._absent = absent
         self._host = host
         self._deletions: PendingCalls[_Deletion] = PendingCalls(limit)
-        self._by_group: dict[int, set[int]] = {}
+        self.by_group: dict[int, set[int]] = {}
 
     def register(self, hooks: ServiceHooks) -> None:
         hooks.serve(admin_pb2.DeleteRecordsRequest, self.delete)
@@ -83,7 +86,7 @@ class RecordDeletions:
                 result.error.CopyFrom(problem)
         self._deletions.add(deletion)
         for group in deletion.waiting:
-            self._by_group.setdefault(group, set()).add(asked.request_id)
+            self.by_group.setdefault(group, set()).add(asked.request_id)
         self._finish_if_done(deletion)
 
     def _begin(
@@ -115,7 +118,7 @@ class RecordDeletions:
     def after_round(self, partition: Partition) -> None:
         """Completes the requests whose log start offset moved, or whose replica lost the leadership, in a step of the
         group."""
-        for request_id in sorted(self._by_group.get(partition.group, ())):
+        for request_id in sorted(self.by_group[partition.group]):
             deletion = self._deletions.get(request_id)
             assert deletion is not None
             slot, before, term = deletion.waiting[partition.group]
@@ -131,10 +134,10 @@ class RecordDeletions:
 
     def _forget(self, deletion: _Deletion, group: int) -> None:
         del deletion.waiting[group]
-        requests = self._by_group[group]
+        requests = self.by_group[group]
         requests.discard(deletion.request_id)
         if not requests:
-            del self._by_group[group]
+            del self.by_group[group]
 
     def _finish_if_done(self, deletion: _Deletion) -> None:
         if not deletion.waiting:
@@ -143,7 +146,7 @@ class RecordDeletions:
 
     def raft_group_gone(self, now: int, group: int) -> None:
         """Fails the requests for a replica that was removed from this node; their clients retry on another node."""
-        for request_id in sorted(self._by_group.get(group, ())):
+        for request_id in sorted(self.by_group.get(group, ())):
             deletion = self._deletions.get(request_id)
             assert deletion is not None
             result = deletion.response.results[deletion.waiting[group][0]]
@@ -187,11 +190,11 @@ def _uncertain(problem: errors_pb2.Error) -> errors_pb2.Error:
 def _check_allowed(partition: Partition, before: int) -> errors_pb2.Error | None:
     if partition.restoring:
         return being_restored(partition.name)
-    if partition.config.compacts:
+    if not partition.config.deletes:
         return error(
             ErrorCode.POLICY_VIOLATION,
             f"topic {partition.identity.topic} is compacted; records are deleted by offset only with"
-            " cleanup.policy=delete",
+            " cleanup.policy=delete or compact,delete",
         )
     if not 0 <= before <= partition.high_watermark:
         return error(

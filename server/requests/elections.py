@@ -65,7 +65,7 @@ class ElectionRequests:
         """Returns the leader of a partition, or the node that is about to lead it.
 
         A new partition elects its preferred leader automatically unless that is fenced. Without this case, a client
-        that has just created a topic would be told to retry.
+        that has just created a topic would have to retry.
         """
         leader, epoch = self._replicas.known_leader(record)
         preferred = record.replicas[0]

@@ -23,6 +23,7 @@ from quorumlog.server.requests.metadata_queries import (
     failed_producers,
     failed_reassignments,
 )
+from quorumlog.server.requests.node_settings import NodeSettingsRequest, failed_node_settings
 from quorumlog.server.requests.partition_restores import failed_partition_description, failed_partition_restore
 from quorumlog.server.requests.produce import failed_produce
 from quorumlog.server.requests.producer_identities import failed_producer_id
@@ -69,10 +70,12 @@ def _table() -> dict[type[ProtoMessage], Failed[ProtoMessage]]:
         declare(credential, failed_credentials)
     for quota in get_args(QuotaRequest):
         declare(quota, failed_quotas)
+    for setting in get_args(NodeSettingsRequest):
+        declare(setting, failed_node_settings)
     for change in get_args(TopicChange):
         declare(change, failed_change)
-    for wish in get_args(ClusterChange):
-        declare(wish, failed_cluster_change)
+    for change_kind in get_args(ClusterChange):
+        declare(change_kind, failed_cluster_change)
     for call in get_args(GroupRequest):
         declare(call, failed_call)
     return table

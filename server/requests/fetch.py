@@ -14,7 +14,7 @@ from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.server.access.permissions import operation_of
 from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.partition.partition import Partition
-from quorumlog.server.partition.refusals import unreadable
+from quorumlog.server.partition.refusals import not_here, out_of_sync, unreadable
 from quorumlog.server.partition.restoration import gaps_before
 from quorumlog.server.replicas.replicas import Replicas
 from quorumlog.server.requests.fetch_sessions import (
@@ -39,7 +39,10 @@ from quorumlog.wire.kafka.entry import is_kafka
 #: Operation that a client needs on each partition's topic.
 _OPERATION = operation_of(data_plane_pb2.FetchRequest)
 #: The part of a partition's state that its readers can observe.
-_Seen = tuple[int, int, int, bool]
+_Seen = tuple[int, int, int, bool, bool]
+#: How long a follower may take to reach the offset of a client that came from another replica, before the client has to
+#: go to the leader. Ten heartbeats: each reports to a follower what is committed.
+_CATCH_UP_US = 1_000_000
 
 
 class ReadingQuotas(Protocol):
@@ -61,7 +64,12 @@ class _WatchedPartition:
 
 
 class FetchRequests:
-    """Serves fetches from the partitions that this node leads."""
+    """Serves fetches from the partitions that this node leads; to clients that accept it (KIP-392), also from those
+    that it follows.
+
+    Attributes:
+        watches: the Raft groups that are being read.
+    """
 
     def __init__(
         self,
@@ -77,7 +85,7 @@ class FetchRequests:
         self._absent = absent
         self._quotas = quotas
         self._parked: PendingCalls[PendingFetch] = PendingCalls(limits.parked_fetches)
-        self._watches: dict[int, _WatchedPartition] = {}
+        self.watches: dict[int, _WatchedPartition] = {}
         self._rights_version = absent.rights_version
         self.sessions = FetchSessions(limits.fetch_sessions, limits.fetch_session_partitions)
 
@@ -88,7 +96,7 @@ class FetchRequests:
     # -- requests ---------------------------------------------------------------------------------------------
 
     def register(self, hooks: ServiceHooks) -> None:
-        hooks.serve(data_plane_pb2.FetchRequest, self.fetch, self.answer_without_records)
+        hooks.serve(data_plane_pb2.FetchRequest, self.fetch, self.answer_without_records, moves_deadlines=False)
         hooks.on_time(self.on_time)
         hooks.client_gone(self.client_gone)
         hooks.stream_closed(self.stream_closed)
@@ -126,7 +134,7 @@ class FetchRequests:
                 )
                 return
             session = self._continue_session(now, asked, request)
-        session.takes_kafka_batches = request.takes_kafka_batches
+        session.take_options(request)
         for wanted in request.partitions:
             self._want(session, wanted)
         deadline = now + min(max_wait_ms * 1000, MAX_WAIT_US)
@@ -174,18 +182,23 @@ class FetchRequests:
         self._unwatch(session.drop((wanted.topic_id, wanted.partition)))
         reader = session.put(wanted, None if partition is None else partition.group)
         if partition is not None:
-            watch = self._watches.get(partition.group)
+            watch = self.watches.get(partition.group)
             if watch is None:
-                watch = self._watches[partition.group] = _WatchedPartition(_seen(partition))
+                watch = self.watches[partition.group] = _WatchedPartition(_seen(partition))
             watch.readers[reader] = None
+            if session.from_replicas:
+                partition.raft.set_readers(True)
 
     def _unwatch(self, reader: FetchedPartition | None) -> None:
         if reader is None or reader.group is None:
             return
-        watch = self._watches[reader.group]
+        watch = self.watches[reader.group]
         del watch.readers[reader]
         if not watch.readers:
-            del self._watches[reader.group]
+            del self.watches[reader.group]
+            partition = self._partitions.find(reader.topic_id, reader.number)
+            if partition is not None:
+                partition.raft.set_readers(False)
 
     # -- answers ----------------------------------------------------------------------------------------------
 
@@ -205,15 +218,15 @@ class FetchRequests:
             before = fetch.found.get(reader)
             result = self._read(reader, max(0, budget + (before.size_bytes if before is not None else 0)))
             offsets = (result.high_watermark, result.log_start_offset)
-            silent = session.incremental and not result.entries and result.error is None and offsets == reader.told
-            fetch.put(reader, None if silent else result)
+            is_empty = not result.entries and not result.leaves_session and not result.is_behind
+            fetch.put(reader, None if session.incremental and is_empty and offsets == reader.told else result)
         if fetch.urgent or fetch.size_bytes >= fetch.min_bytes or now >= fetch.deadline or not session.partitions:
-            self._answer(fetch)
+            self._answer(now, fetch)
         elif session.waiting is None and self._parked.full:
             busy = error(ErrorCode.SERVER_BUSY, "too many fetches wait here; try again after a pause")
             for reader in list(session.partitions.values()):
                 fetch.put(reader, Found(error=busy))
-            self._answer(fetch)
+            self._answer(now, fetch)
         elif session.waiting is None:
             session.waiting = fetch.request_id
             self._parked.add(fetch)
@@ -234,13 +247,34 @@ class FetchRequests:
         partition = self._partitions.find(reader.topic_id, reader.number)
         if partition is None:
             return self._read_absent(reader)
-        problem = partition.check_readable(reader.leader_epoch)
+        problem = self._check_replica(reader, partition)
         if problem is not None:
             return Found(problem, -1, partition.log_start_offset, partition.raft.term)
         problem = partition.check_offset(reader.fetch_offset)
+        bounds = (partition.high_watermark, partition.log_start_offset, partition.raft.term)
         if problem is not None:
             # A client that requested an offset outside the log receives the log's bounds.
-            return Found(problem, partition.high_watermark, partition.log_start_offset, partition.raft.term)
+            return Found(problem, *bounds)
+        if reader.session.client_rack and partition.leads:
+            session = reader.session
+            preferred = self._partitions.replica_in_rack(partition, session.client_rack, session.client.listener)
+            if preferred is not None:
+                return Found(None, *bounds, preferred_replica=preferred)
+        if not partition.leads and reader.fetch_offset > partition.high_watermark:
+            return Found(None, *bounds, is_behind=True)
+        return self._read_log(reader, partition, budget)
+
+    def _check_replica(self, reader: FetchedPartition, partition: Partition) -> errors_pb2.Error | None:
+        """Returns the error if the replica here may not serve a reader."""
+        if partition.leads or not reader.session.from_replicas:
+            return partition.check_readable(reader.leader_epoch)
+        problem = partition.check_follower(reader.leader_epoch)
+        if problem is None and not self._partitions.is_in_sync(partition):
+            # It could stay behind for as long as it is out of sync, and its readers with it.
+            return out_of_sync(partition.name)
+        return problem
+
+    def _read_log(self, reader: FetchedPartition, partition: Partition, budget: int) -> Found:
         entries: list[bytes] = []
         fills_answer = False
         if budget > 0:
@@ -254,8 +288,7 @@ class FetchRequests:
             if entries and not reader.session.takes_kafka_batches:
                 entries = before_kafka(entries)
                 if not entries:
-                    problem = refuse_kafka(partition.name)
-                    return Found(problem, -1, partition.log_start_offset, partition.raft.term)
+                    return Found(refuse_kafka(partition.name), -1, partition.log_start_offset, partition.raft.term)
         size = sum(map(len, entries))
         return Found(
             None, partition.high_watermark, partition.log_start_offset, partition.raft.term, entries, size,
@@ -276,7 +309,7 @@ class FetchRequests:
         if partition is not None:
             partition.read_bytes += size_bytes
 
-    def _answer(self, fetch: PendingFetch) -> None:
+    def _answer(self, now: int, fetch: PendingFetch) -> None:
         session = fetch.session
         self._parked.take(fetch.request_id)
         session.waiting = None
@@ -286,6 +319,10 @@ class FetchRequests:
         for reader, result in fetch.found.items():
             if result.size_bytes and not result.entries:
                 result = self._read(reader, result.size_bytes)  # The same result, with its entries.
+            if result.is_behind:
+                result = self._behind(now, fetch, reader, result)
+            else:
+                reader.behind_since = None
             if result.size_bytes:
                 self._count(reader, result.size_bytes)
                 handed_out += result.size_bytes
@@ -293,9 +330,10 @@ class FetchRequests:
                 topic_id=reader.topic_id, partition=reader.number, error=result.error,
                 high_watermark=result.high_watermark, log_start_offset=result.log_start_offset,
                 leader_epoch=result.leader_epoch, compacted_offset=result.compacted_offset,
+                preferred_replica=result.preferred_replica,
             )  # fmt: skip
             entries.append(result.entries)
-            if result.error is not None:
+            if result.leaves_session:
                 self._unwatch(session.drop(reader.key))
                 continue
             reader.told = (result.high_watermark, result.log_start_offset)
@@ -308,20 +346,29 @@ class FetchRequests:
             self._release(session)
         self._replies.reply(fetch.request_id, response, entries if handed_out else ())
 
+    def _behind(self, now: int, fetch: PendingFetch, reader: FetchedPartition, result: Found) -> Found:
+        """Returns the result for a client that is ahead of this follower: an empty one for a moment, then an error."""
+        if reader.behind_since is None:
+            reader.behind_since = now
+        if now < fetch.deadline and now - reader.behind_since < _CATCH_UP_US:
+            fetch.session.news[reader] = None  # The next request looks again.
+            return result
+        partition = self._partitions.find(reader.topic_id, reader.number)
+        name = "the partition" if partition is None else partition.name
+        problem = not_here(name, reader.fetch_offset, result.high_watermark)
+        return Found(problem, result.high_watermark, result.log_start_offset, result.leader_epoch)
+
     # -- events -----------------------------------------------------------------------------------------------
 
     def after_round(self, now: int, partition: Partition) -> None:
         """Notifies the readers of a partition if the step of its Raft group changed anything they can observe."""
-        watch = self._watches.get(partition.group)
-        if watch is None:
-            return
-        seen = _seen(partition)
+        watch, seen = self.watches[partition.group], _seen(partition)
         if watch.seen != seen:
             watch.seen = seen
             self._tell_readers(now, watch)
 
     def raft_group_gone(self, now: int, group: int) -> None:
-        watch = self._watches.get(group)
+        watch = self.watches.get(group)
         if watch is not None:
             self._tell_readers(now, watch)
 
@@ -356,7 +403,7 @@ class FetchRequests:
     def on_time(self, now: int, wall_ms: int) -> None:
         """Answers the fetches whose deadline has passed."""
         for fetch in list(self._parked.take_expired(now)):
-            self._answer(fetch)
+            self._answer(now, fetch)
 
     def client_gone(self, request_id: int) -> None:
         fetch = self._parked.take(request_id)
@@ -393,7 +440,8 @@ def failed_fetch(request: data_plane_pb2.FetchRequest, problem: errors_pb2.Error
 
 
 def _seen(partition: Partition) -> _Seen:
-    return partition.high_watermark, partition.log_start_offset, partition.raft.term, partition.leads
+    raft = partition.raft
+    return partition.high_watermark, partition.log_start_offset, raft.term, partition.leads, partition.follows
 
 
 def before_kafka(entries: Sequence[bytes]) -> list[bytes]:

@@ -34,6 +34,8 @@ class FetchedPartition:
         fetch_offset: the next offset to send.
         told: the high watermark and the log start offset that the client received last.
         allowed_by: the version of the ACLs that allow the client to read it; None if not yet decided.
+        behind_since: when the replica here, a follower, was first found not to have reached ``fetch_offset``; None if
+            it has (µs).
     """
 
     session: ServedFetchSession
@@ -45,6 +47,7 @@ class FetchedPartition:
     max_bytes: int
     told: tuple[int, int] = NOTHING_TOLD
     allowed_by: int | None = None
+    behind_since: int | None = None
 
     @property
     def key(self) -> tuple[bytes, int]:
@@ -64,6 +67,8 @@ class ServedFetchSession:
         news: partitions that may have data or an error; the one that has waited longest for its entries comes first.
         waiting: id of the request that waits for data or an error.
         takes_kafka_batches: True if its newest request accepts batches of Kafka clients.
+        client_rack: of its newest request; empty if the client does not want a replica in its rack.
+        from_replicas: True if its newest request accepts answers of replicas that do not lead.
         used_us: time of its newest request.
     """
 
@@ -75,6 +80,14 @@ class ServedFetchSession:
     news: dict[FetchedPartition, None] = field(default_factory=dict)
     waiting: int | None = None
     takes_kafka_batches: bool = False
+    client_rack: str = ""
+    from_replicas: bool = False
+
+    def take_options(self, request: data_plane_pb2.FetchRequest) -> None:
+        """Applies the options of its newest request, which hold for all its partitions."""
+        self.takes_kafka_batches = request.takes_kafka_batches
+        self.client_rack = request.client_rack
+        self.from_replicas = request.from_replicas or bool(request.client_rack)
 
     @property
     def incremental(self) -> bool:
@@ -105,6 +118,8 @@ class Found:
 
     Arguments:
         fills_answer: True if there are more entries than fit into the answer.
+        preferred_replica: the node that the client should read from; None: this one.
+        is_behind: this replica, a follower, has not reached the offset yet.
     """
 
     error: errors_pb2.Error | None = None
@@ -115,6 +130,13 @@ class Found:
     size_bytes: int = 0
     compacted_offset: int = 0
     fills_answer: bool = False
+    preferred_replica: int | None = None
+    is_behind: bool = False
+
+    @property
+    def leaves_session(self) -> bool:
+        """True if the client does not read the partition here any longer, unless it requests it again."""
+        return self.error is not None or self.preferred_replica is not None
 
 
 @dataclass(slots=True, eq=False)
@@ -127,7 +149,7 @@ class PendingFetch:
         tells_all: the answer has a result for every partition, also for those whose entries do not fit.
         found: results by partition.
         size_bytes: bytes of the entries in them.
-        urgent: it holds an error, which no client should wait for, or as many bytes as it may.
+        urgent: it holds an error or another replica, which no client should wait for, or as many bytes as it may.
     """
 
     request_id: int
@@ -151,7 +173,7 @@ class PendingFetch:
             return
         self.found[partition] = found
         self.size_bytes += found.size_bytes
-        self.urgent = self.urgent or found.error is not None or found.fills_answer
+        self.urgent = self.urgent or found.leaves_session or found.fills_answer
 
 
 class FetchSessions:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.v1 import acls_pb2, admin_pb2, credentials_pb2, quotas_pb2
+from quorumlog.v1 import acls_pb2, admin_pb2, credentials_pb2, node_settings_pb2, quotas_pb2
 from quorumlog.v1.peer_pb2 import ControllerRequest, ControllerResponse
 
 Pack: TypeAlias = Callable[[str, Any], ControllerRequest]
@@ -93,5 +93,9 @@ FORWARDINGS: dict[type[ProtoMessage], Forwarding] = {
     quotas_pb2.AlterClientQuotasRequest: Forwarding(
         lambda principal, body: ControllerRequest(principal=principal, alter_client_quotas=body),
         lambda answer: answer.alter_client_quotas if answer.HasField("alter_client_quotas") else None,
+    ),
+    node_settings_pb2.AlterNodeSettingsRequest: Forwarding(
+        lambda principal, body: ControllerRequest(principal=principal, alter_node_settings=body),
+        lambda answer: answer.alter_node_settings if answer.HasField("alter_node_settings") else None,
     ),
 }

@@ -132,7 +132,7 @@ class MetadataReads:
         """Returns the commit index of the metadata group, once a quorum has confirmed that this node leads it."""
         raft = self._metadata.raft
         heartbeat = None
-        # Before a leader has committed an entry of its term, it does not know the commit index (raft.md 15).
+        # Before a leader has committed an entry of its term, it has no reliable commit index (raft.md 15).
         if raft.leads_committed and not self._confirmations.full:
             unhurried = request.metadata_read_index.unhurried
             # A heartbeat already sent may have been answered before the request arrived: only the next one confirms it.
@@ -182,6 +182,8 @@ class MetadataReads:
     def after_events(self, now: int, wall_ms: int) -> None:
         """Asks for the reads that arrived in this step or must be retried, and fails those whose deadline has
         passed."""
+        if not self._questions.deadlines and not self._confirmations.deadlines:
+            return
         for _ in self._confirmations.take_expired(now):
             pass  # The requesting node has timed out too.
         for question in self._questions.take_expired(now):

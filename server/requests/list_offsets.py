@@ -73,6 +73,9 @@ class OffsetRequests:
         reader: durable state, for lookups by timestamp.
         rounds: rounds of heartbeats, shared with other reads.
         limit: maximum number of requests that may wait for confirmation.
+
+    Attributes:
+        by_group: the requests that wait for a Raft group.
     """
 
     def __init__(
@@ -90,7 +93,7 @@ class OffsetRequests:
         self._absent = absent
         self._rounds = rounds
         self._lookups: PendingCalls[_Lookup] = PendingCalls(limit)
-        self._by_group: dict[int, set[int]] = {}
+        self.by_group: dict[int, set[int]] = {}
 
     def register(self, hooks: ServiceHooks) -> None:
         hooks.serve(data_plane_pb2.ListOffsetsRequest, self.list_offsets)
@@ -110,7 +113,7 @@ class OffsetRequests:
             self._begin(time.now, asked.client, lookup, wanted)
         self._lookups.add(lookup)
         for group in lookup.waiting:
-            self._by_group.setdefault(group, set()).add(asked.request_id)
+            self.by_group.setdefault(group, set()).add(asked.request_id)
         self._finish_if_done(lookup)
 
     def _begin(
@@ -165,7 +168,7 @@ class OffsetRequests:
     def after_round(self, partition: Partition) -> None:
         """Answers the lookups whose leadership was confirmed, and fails those whose replica lost it, in a step of the
         group."""
-        for request_id in sorted(self._by_group.get(partition.group, ())):
+        for request_id in sorted(self.by_group[partition.group]):
             lookup = self._lookups.get(request_id)
             assert lookup is not None
             still = []
@@ -181,7 +184,7 @@ class OffsetRequests:
 
     def raft_group_gone(self, now: int, group: int) -> None:
         self._rounds.forget(group)
-        for request_id in sorted(self._by_group.get(group, ())):
+        for request_id in sorted(self.by_group.get(group, ())):
             lookup = self._lookups.get(request_id)
             assert lookup is not None
             for slot, _, _ in lookup.waiting.get(group, ()):
@@ -260,10 +263,10 @@ class OffsetRequests:
             lookup.waiting[group] = still
             return
         del lookup.waiting[group]
-        requests = self._by_group[group]
+        requests = self.by_group[group]
         requests.discard(lookup.request_id)
         if not requests:
-            del self._by_group[group]
+            del self.by_group[group]
 
     def _finish_if_done(self, lookup: _Lookup) -> None:
         if not lookup.waiting:

@@ -192,6 +192,7 @@ class MetadataQueries:
                 host=host,
                 port=port,
                 rack=broker.rack,
+                machine=broker.registration.machine,
                 fenced=broker.fenced,
                 broker_epoch=broker.epoch,
                 version=broker.registration.version,

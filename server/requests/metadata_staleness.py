@@ -22,8 +22,8 @@ from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import peer_pb2
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 
-#: Age that is reported while no bound is known. Clients that do not know this value take it for an age larger than any
-#: limit.
+#: Age that is reported while no bound is known. Clients that do not handle this value take it for an age larger than
+#: any limit.
 UNKNOWN_AGE_MS = (1 << 64) - 1
 #: Heartbeat intervals between two requests.
 ASK_EVERY_HEARTBEATS = 5

@@ -82,7 +82,7 @@ class PartitionErrors:
         if topic is None:
             return _unknown(topic_id)
         if not 0 <= number < len(topic.partitions):
-            what = f"topic {topic.name} has no partition {number} as far as this node knows"
+            what = f"topic {topic.name} has no partition {number} in this node's metadata"
             return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
         record = topic.partitions[number]
         if topic.is_internal:

@@ -48,7 +48,11 @@ class _PendingStep:
 
 
 class PartitionRestores:
-    """Serves DescribePartitionLog and RestorePartition for the partitions that this node leads."""
+    """Serves DescribePartitionLog and RestorePartition for the partitions that this node leads.
+
+    Attributes:
+        steps: the steps of restores that wait to be applied.
+    """
 
     def __init__(
         self,
@@ -67,7 +71,7 @@ class PartitionRestores:
         self._conditions = conditions
         self._replies = replies
         self._absent = absent
-        self._steps: PendingCalls[_PendingStep] = PendingCalls(limits.waiting_deletions)
+        self.steps: PendingCalls[_PendingStep] = PendingCalls(limits.waiting_deletions)
 
     def register(self, hooks: ServiceHooks) -> None:
         hooks.serve(admin_pb2.DescribePartitionLogRequest, self.describe)
@@ -75,7 +79,7 @@ class PartitionRestores:
         hooks.on_time(self.on_time)
         hooks.client_gone(self.client_gone)
         hooks.raft_group_gone(self.raft_group_gone)
-        hooks.calls(self._steps)
+        hooks.calls(self.steps)
 
     # -- backups ----------------------------------------------------------------------------------------------
 
@@ -107,9 +111,7 @@ class PartitionRestores:
             if problem is None:
                 raft, deadline = partition.raft, time.now + wait_us(request.timeout_ms)
                 self._host.touch(partition.group)
-                self._steps.add(
-                    _PendingStep(asked.request_id, deadline, partition.group, raft.last_id.index, raft.term)
-                )
+                self.steps.add(_PendingStep(asked.request_id, deadline, partition.group, raft.last_id.index, raft.term))
                 self.after_round(partition)
                 return
             self._host.touch(partition.group)
@@ -118,17 +120,15 @@ class PartitionRestores:
 
     def _refusal(self, partition: Partition) -> errors_pb2.Error | None:
         problem = refuse_below_second(self._metadata.image, "partitions are restored") or partition.check_readable(-1)
-        if problem is None and self._steps.full:
-            waiting = f"{len(self._steps)} steps of restores wait here already; try again after a pause"
+        if problem is None and self.steps.full:
+            waiting = f"{len(self.steps)} steps of restores wait here already; try again after a pause"
             problem = error(ErrorCode.SERVER_BUSY, waiting)
         return problem or self._conditions.refusal()
 
     def after_round(self, partition: Partition) -> None:
         """Answers the steps that were applied in a step of the group, and fails those whose leader lost the
         leadership."""
-        if not self._steps:
-            return
-        for step in self._steps:
+        for step in self.steps:
             if step.group != partition.group:
                 continue
             if not partition.leads or partition.raft.term != step.term:
@@ -144,24 +144,24 @@ class PartitionRestores:
                 self._answer(step, response)
 
     def _answer(self, step: _PendingStep, response: admin_pb2.RestorePartitionResponse) -> None:
-        self._steps.take(step.request_id)
+        self.steps.take(step.request_id)
         self._replies.reply(step.request_id, response)
 
     def raft_group_gone(self, now: int, group: int) -> None:
         """Fails the steps of a replica that was removed from this node; their clients retry on another node."""
         problem = error(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition was removed from this node; ask its leader")
         problem.definite = False
-        for step in self._steps:
+        for step in self.steps:
             if step.group == group:
                 self._answer(step, admin_pb2.RestorePartitionResponse(error=problem))
 
     def client_gone(self, request_id: int) -> None:
-        self._steps.take(request_id)
+        self.steps.take(request_id)
 
     def on_time(self, now: int, wall_ms: int) -> None:
         """Answers the steps whose deadline has passed."""
         late = "the step was not committed in time; it may still be, and it is safe to retry"
-        for step in self._steps.take_expired(now):
+        for step in self.steps.take_expired(now):
             problem = error(ErrorCode.REQUEST_TIMED_OUT, late, definite=False)
             self._replies.reply(step.request_id, admin_pb2.RestorePartitionResponse(error=problem))
 

@@ -5,7 +5,7 @@ A refused batch of a request without a response (``acks=0``) is logged for the o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from quorumlog.server.access.permissions import operation_of
@@ -17,12 +17,13 @@ from quorumlog.server.partition.partition import Partition
 from quorumlog.server.replicas.replicas import Replicas
 from quorumlog.server.requests.partition_errors import PartitionErrors
 from quorumlog.server.requests.produce_traces import DUPLICATE, ProduceTraces
+from quorumlog.server.requests.refused_batches import RefusedBatches
 from quorumlog.server.step.deadlines import MAX_WAIT_US
 from quorumlog.server.step.events import ClientRequest, EventLog
 from quorumlog.server.step.node_service import ServiceHooks, StepTime
 from quorumlog.server.step.pending_calls import PendingCalls
 from quorumlog.server.step.replies import Replies
-from quorumlog.server.step.request_context import Listener
+from quorumlog.server.step.request_context import Listener, RequestContext
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -101,6 +102,7 @@ class ProduceRequests:
         self._replies = replies
         self._absent = absent
         self._silent = silent
+        self._refused = RefusedBatches()
         self._calls: PendingCalls[ProduceCall] = PendingCalls(limits.pending_produces)
 
     def __len__(self) -> int:
@@ -108,10 +110,14 @@ class ProduceRequests:
         return len(self._calls)
 
     def register(self, hooks: ServiceHooks) -> None:
-        hooks.serve(data_plane_pb2.ProduceRequest, self.produce, self.refuse_overdue)
+        hooks.serve(data_plane_pb2.ProduceRequest, self.produce, self.refuse_overdue, moves_deadlines=False)
         hooks.on_time(self.on_time)
         hooks.client_gone(self.client_gone)
         hooks.calls(self._calls)
+
+    def limit_requests(self, size_bytes: int) -> None:
+        """Changes the maximum size of the batches in a request, of clients other than Kafka's."""
+        self._limits = replace(self._limits, request_bytes=size_bytes)
 
     def produce(self, time: StepTime, asked: ClientRequest, request: data_plane_pb2.ProduceRequest) -> None:
         """Appends a request's batches and answers when the acks of each are satisfied."""
@@ -121,10 +127,15 @@ class ProduceRequests:
         call = ProduceCall(asked.request_id, response, deadline, len(slots), set(slots))
         for batch in request.batches:
             response.results.add(topic_id=batch.topic_id, partition=batch.partition)
-        refusal = self._refuse_all(request)
+        # Each access to a field of bytes copies them.
+        entries = [batch.batch for batch in request.batches]
+        refusal = self._refuse_all(request.acks, sum(map(len, entries)), asked.client)
         for slot, batch in enumerate(request.batches):
-            problem = refusal or self._append(time, asked, request, batch, call, slot)
-            if problem is not None:
+            problem = refusal or self._append(time, asked, request, batch, entries[slot], call, slot)
+            if problem is None:
+                self._refused.accepted(time.now, batch)
+            else:
+                problem = self._refused.refused(time.now, batch, problem)
                 call.fill(slot, error=problem, base_offset=-1, log_append_time_ms=-1)
                 if request.acks == ACKS_NONE:
                     self._silent.note(time.now, problem)
@@ -135,10 +146,10 @@ class ProduceRequests:
         else:
             self._calls.add(call)
 
-    def _refuse_all(self, request: data_plane_pb2.ProduceRequest) -> errors_pb2.Error | None:
-        invalid = check_acks(request.acks) or check_request_size(
-            sum(len(batch.batch) for batch in request.batches), self._limits.request_bytes
-        )
+    def _refuse_all(self, acks: int, size_bytes: int, client: RequestContext) -> errors_pb2.Error | None:
+        limits = self._limits
+        most = limits.kafka_request_bytes if client.listener is Listener.KAFKA else limits.request_bytes
+        invalid = check_acks(acks) or check_request_size(size_bytes, most)
         if invalid is not None:
             return invalid
         if self._calls.full:
@@ -153,6 +164,7 @@ class ProduceRequests:
         asked: ClientRequest,
         request: data_plane_pb2.ProduceRequest,
         batch: data_plane_pb2.PartitionBatch,
+        data: bytes,
         call: ProduceCall,
         slot: int,
     ) -> errors_pb2.Error | None:
@@ -163,7 +175,7 @@ class ProduceRequests:
         if partition is None:
             return self._absent.problem(batch.topic_id, batch.partition)
         live = self._conditions.live_replicas(partition)
-        end_before, data = partition.log_end_offset, batch.batch
+        end_before = partition.log_end_offset
         if asked.client.listener is not Listener.KAFKA and _is_kafka_batch(data):
             # Only the listener for Kafka's clients validates the records of such a batch.
             return error(ErrorCode.INVALID_RECORD, "a Kafka batch: produce it at the port for Kafka's clients")
@@ -196,6 +208,8 @@ class ProduceRequests:
     def refuse_overdue(self, time: StepTime, asked: ClientRequest, problem: errors_pb2.Error) -> None:
         """Refuses a request that has waited too long for its quota; with ``acks=0`` the refusal is only logged."""
         assert isinstance(asked.message, data_plane_pb2.ProduceRequest)
+        for batch in asked.message.batches:
+            self._refused.refused(time.now, batch, problem)
         response = failed_produce(asked.message, problem)
         if response is not None:
             self._replies.reply(asked.request_id, response)
@@ -210,7 +224,7 @@ class ProduceRequests:
                 self._answer(call)
 
     def _answer(self, call: ProduceCall) -> None:
-        if self.traces:
+        if self.traces.by_request:
             self.traces.answered(call.request_id)
         self._replies.reply(call.request_id, call.response)
 

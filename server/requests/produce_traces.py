@@ -67,21 +67,19 @@ class TracedBatch:
 class ProduceTraces:
     """The traced batches of a node.
 
-    False while none exist, in which case it need not be notified of anything.
-
     Arguments:
         time: time of the current step.
-        host: knows the duration of this node's last sync.
+        host: has the duration of this node's last sync.
+
+    Attributes:
+        by_request: the batches by the number of their request. Without any, nothing needs to be reported here.
     """
 
     def __init__(self, time: StepTime, host: RaftHost) -> None:
         self._time = time
         self._host = host
-        self._by_request: dict[int, TracedBatch] = {}
+        self.by_request: dict[int, TracedBatch] = {}
         self._by_group: dict[int, list[TracedBatch]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._by_request)
 
     def begin(
         self, asked: ClientRequest, request: data_plane_pb2.ProduceRequest, call: ProduceCall, partition: Partition
@@ -108,15 +106,15 @@ class ProduceTraces:
         }
         index = raft.last_id.index
         traced = TracedBatch(asked.request_id, asked.stream, partition, index, raft.term, since_us, trace, replicas)
-        self._by_request[asked.request_id] = traced
+        self.by_request[asked.request_id] = traced
         self._by_group.setdefault(partition.group, []).append(traced)
 
     def _why_not(self, asked: ClientRequest, request: data_plane_pb2.ProduceRequest) -> str:
         if len(request.batches) != 1:
             return NOT_ALONE
-        if any(each.stream == asked.stream for each in self._by_request.values()):
+        if any(each.stream == asked.stream for each in self.by_request.values()):
             return ANOTHER_UNDER_WAY
-        return NODE_IS_BUSY if len(self._by_request) >= MOST_TRACES else ""
+        return NODE_IS_BUSY if len(self.by_request) >= MOST_TRACES else ""
 
     def on_frame(self, peer: int, frame: PeerFrame) -> None:
         """Records the acknowledgements in a frame that reports a sync time. The Raft groups have handled it already."""
@@ -153,7 +151,7 @@ class ProduceTraces:
 
     def forget(self, request_id: int) -> TracedBatch | None:
         """Removes the trace of a request and returns it; None if it is not traced."""
-        traced = self._by_request.pop(request_id, None)
+        traced = self.by_request.pop(request_id, None)
         if traced is not None:
             group = traced.partition.group
             left = [each for each in self._by_group[group] if each is not traced]

@@ -67,7 +67,7 @@ class QuorumRequests:
     def on_describe_quorum(
         self, now: int, request: peer_pb2.ControllerRequest, respond: Callable[[peer_pb2.ControllerResponse], None]
     ) -> None:
-        """Answers another node. A leader without a committed entry of its term may not know all voters yet, so it
+        """Answers another node. A leader without a committed entry of its term may not have all voters yet, so it
         refuses."""
         if not self._metadata.raft.leads_committed:
             problem = error(ErrorCode.NOT_CONTROLLER, "this node does not lead the metadata quorum, or not yet; retry")
@@ -100,7 +100,7 @@ class QuorumRequests:
         return response
 
     def _without_leader(self) -> admin_pb2.DescribeQuorumResponse:
-        """Describes the voters that this node knows of, and its own contact with them, when no leader has answered."""
+        """Describes the voters in this node's metadata, and its own contact with them, when no leader has answered."""
         raft = self._metadata.raft
         response = admin_pb2.DescribeQuorumResponse(
             leader_id=NO_NODE, leader_epoch=raft.term, high_watermark=raft.commit_index,

@@ -67,8 +67,8 @@ def add_ids(image: MetadataImage, request: TargetedChange) -> None:
         del request.topic_ids[:]
         request.topic_ids.extend(ids)
     elif isinstance(request, admin_pb2.ReassignPartitionsRequest):
-        for wish in request.reassignments:
-            wish.topic_id = wish.topic_id or _id_of(image, wish.topic)
+        for reassignment in request.reassignments:
+            reassignment.topic_id = reassignment.topic_id or _id_of(image, reassignment.topic)
     else:
         for topic in request.topics:
             topic.topic_id = topic.topic_id or _id_of(image, topic.name)
@@ -96,5 +96,5 @@ def _topic_ids(
     if isinstance(request, admin_pb2.DeleteTopicsRequest):
         return request.topic_ids
     if isinstance(request, admin_pb2.ReassignPartitionsRequest):
-        return [wish.topic_id for wish in request.reassignments]
+        return [reassignment.topic_id for reassignment in request.reassignments]
     return [topic.topic_id for topic in request.topics]

@@ -5,8 +5,9 @@
 - `replies`: replies to clients; `pending_calls`: calls that wait for a reply.
 - `deadlines`: deadlines of a node's parts, and how long a request may wait.
 - `request_context`: the source and the principal of a request.
+- `dynamic_values`: the settings that can be changed at run time, for the process.
 - `bearer_tokens`: the requirements on a bearer token, and what a valid one proves.
 - `wire_errors`: builds the errors in responses.
 
-May import: no other room.
+May import: no other package.
 """

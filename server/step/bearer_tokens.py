@@ -1,7 +1,7 @@
 """Bearer tokens as a node sees them: the requirements on a token, and what a valid one proves.
 
 Tokens are parsed and verified in `server/access/`, which needs a library for it. A node's step receives a verifier and
-knows nothing else about tokens.
+uses nothing else of tokens.
 """
 
 from __future__ import annotations

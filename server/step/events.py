@@ -15,6 +15,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.raft.types import Configuration, EntryId, Message
 from quorumlog.server.step.bearer_tokens import TokenVerifier
+from quorumlog.server.step.dynamic_values import DynamicValues
 from quorumlog.server.step.request_context import UNKNOWN_CLIENT, RequestContext
 from quorumlog.storage.interface import StorageEngineError
 from quorumlog.storage.transaction import Transaction
@@ -104,7 +105,7 @@ class EntryFound:
 
 
 class Lease(NamedTuple):
-    """Tells another node that the sender is alive (leases.py).
+    """Notifies another node that the sender is alive (leases.py).
 
     ``epoch`` increases whenever the sender stops leading a group; ``heard_round`` is the newest of the receiver's
     rounds that the sender has received.
@@ -178,7 +179,7 @@ class ClusterStanding:
     """A node's view of the cluster, for a node that searches for the cluster.
 
     Arguments:
-        voters: (node id, directory id, address) of the voters of its metadata quorum as it knows them; empty if it
+        voters: (node id, directory id, address) of the voters of its metadata quorum as it has them; empty if it
             belongs to no cluster.
         known_directory: the data directory that it has recorded for the requesting node's id; empty: none.
         applied_index: index up to which it has applied the metadata log.
@@ -228,7 +229,7 @@ class ClientRequest:
     stream: int = 0
     #: The client: its principal and its address.
     client: RequestContext = UNKNOWN_CLIENT
-    #: Size of the message, if the adapter knows it; 0: computed when needed.
+    #: Size of the message, if the adapter has it; 0: computed when needed.
     known_size_bytes: int = 0
     #: When it arrived, in microseconds on the node's clock, if arrival times are measured; 0: at its step.
     arrived_us: int = 0
@@ -398,7 +399,7 @@ class Halt:
 
 
 #: The severity of a line in the node's log.
-LogLevel = Literal["info", "warning", "error"]
+LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 class EventLog(Protocol):
@@ -415,11 +416,16 @@ class EventLog(Protocol):
 
 @dataclass(slots=True)
 class LogLine:
-    """A line for the node's log, see :class:`EventLog`."""
+    """A line for the node's log, see :class:`EventLog`.
+
+    Arguments:
+        logger: the package that writes it.
+    """
 
     level: str
     event: str
     fields: dict[str, object]
+    logger: str = "server.node"
 
 
 @dataclass(slots=True, frozen=True)
@@ -467,7 +473,7 @@ class StreamPause:
 @dataclass(slots=True)
 class Effects:
     """Effects of one step. Frames may be sent before the transaction is synced; replies only report what was durable
-    when the step began. At most one transaction is in progress at a time.
+    when the step started. At most one transaction is in progress at a time.
 
     Arguments:
         frames: (peer, frame), in order.
@@ -483,6 +489,7 @@ class Effects:
         audit: lines for the audit log.
         halt: when not None, the node has ended.
         jobs: tasks to run outside the node's thread, in order.
+        settings: when not None, the values of changed settings, from now on.
         groups: the Raft groups that the step examined, for observers; all other groups are unchanged.
     """
 
@@ -498,4 +505,5 @@ class Effects:
     audit: list[AuditLine] = field(default_factory=list)
     halt: Halt | None = None
     jobs: list[Job] = field(default_factory=list)
+    settings: DynamicValues | None = None
     groups: list[int] = field(default_factory=list)

@@ -39,7 +39,7 @@ class HasDeadline(Protocol):
     @property
     def next_deadline(self) -> int | None:
         """The next deadline (µs on the node's clock); None: nothing is due until an event happens. It may be early,
-        but never late."""
+        but never late. The node reads it again only after a call that may have moved it (``ServiceHooks.deadline``)."""
 
 
 class NodeService(Protocol):
@@ -58,23 +58,36 @@ class ServiceHooks:
         self.of_steps: list[Callable[[int, int], None]] = []
         self.of_time: list[Callable[[int, int], None]] = []
         self.deadlines: list[HasDeadline] = []
+        #: True if a deadline may have moved since the deadlines were last read.
+        self.is_stale = True
+        self.steady: set[type[ProtoMessage]] = set()
         self.pending: list[CallDeadlines] = []
         self.of_clients: list[Callable[[int], None]] = []
         self.of_streams: list[Callable[[int], None]] = []
         self.of_replicas: list[Callable[[int, int], None]] = []
 
-    def serve(self, kind: type[RequestT], handler: Handler[RequestT], overdue: OverdueHandler | None = None) -> None:
+    def serve(
+        self,
+        kind: type[RequestT],
+        handler: Handler[RequestT],
+        overdue: OverdueHandler | None = None,
+        *,
+        moves_deadlines: bool = True,
+    ) -> None:
         """Registers the handler for requests of a kind.
 
         Arguments:
             handler: called with the time of the step, the request, and its message.
             overdue: called for a request that has waited too long for its quota; None: it gets the failed response of
                 its kind.
+            moves_deadlines: False for frequent requests whose handler moves no deadline without announcing it.
         """
         assert kind not in self.handlers, f"{kind.__name__} is served twice"
         self.handlers[kind] = cast("Handler[ProtoMessage]", handler)
         if overdue is not None:
             self.overdue[kind] = overdue
+        if not moves_deadlines:
+            self.steady.add(kind)
 
     def after_events(self, hook: Callable[[int, int], None]) -> None:
         """Calls ``hook(now, wall_ms)`` after the events of every step.
@@ -87,9 +100,20 @@ class ServiceHooks:
         """Calls ``hook(now, wall_ms)`` once the earliest deadline of all services has passed."""
         self.of_time.append(hook)
 
-    def deadline(self, service: HasDeadline) -> None:
-        """Makes the node step by the deadline of a service."""
+    def deadline(self, service: HasDeadline) -> Callable[[], None]:
+        """Makes the node step by the deadline of a service.
+
+        Returns:
+            A function with which the service announces that its deadline has moved. That is not necessary where all
+            deadlines are read again anyway: after each of its hooks except ``after_events``, after requests (unless
+            ``serve`` excludes their kind), messages of the controller, jobs, and steps of the metadata's Raft group.
+        """
         self.deadlines.append(service)
+        return self.deadline_moved
+
+    def deadline_moved(self) -> None:
+        """Announces that a deadline has moved, in a call after which deadlines are not read again otherwise."""
+        self.is_stale = True
 
     def calls(self, *pending: CallDeadlines) -> None:
         """Makes the node step by the deadlines of pending calls. The service answers them in one of its hooks."""
@@ -112,8 +136,9 @@ class NodeServices:
     """The services of a node, called through the hooks that they registered.
 
     ``after_events`` and ``next_deadline`` run in every step. The deadlines of calls are only read where calls are
-    pending. ``on_time`` runs once a service has something due, according to ``next_deadline`` when it was last read.
-    Anything that has become due since then is done in the next step, which follows immediately.
+    pending, and those of services only if one of them may have moved. ``on_time`` runs once a service has something
+    due, according to ``next_deadline`` when it was last read. Anything that has become due since then is done in the
+    next step, which follows immediately.
 
     Arguments:
         services: in the order in which their hooks are called.
@@ -122,6 +147,7 @@ class NodeServices:
     def __init__(self, services: Iterable[NodeService]) -> None:
         self._services = tuple(services)
         self._due = 0
+        self._earliest: int | None = None
         self._hooks = ServiceHooks()
         for service in self._services:
             service.register(self._hooks)
@@ -136,7 +162,10 @@ class NodeServices:
 
     def serve(self, time: StepTime, request: ClientRequest) -> None:
         """Calls the handler for a client's request."""
-        self._hooks.handlers[type(request.message)](time, request, request.message)
+        kind = type(request.message)
+        if kind not in self._hooks.steady:
+            self.deadlines_moved()
+        self._hooks.handlers[kind](time, request, request.message)
 
     def overdue_handler(self, kind: type[ProtoMessage]) -> OverdueHandler | None:
         """Returns the handler for requests of a kind that have exceeded their wait for a quota; None if not
@@ -149,17 +178,17 @@ class NodeServices:
             after_events(now, wall_ms)
         if now < self._due:
             return
+        self.deadlines_moved()
         for on_time in self._hooks.of_time:
             on_time(now, wall_ms)
 
     @property
     def next_deadline(self) -> int | None:
         """The time at which ``on_time`` is due."""
-        due = None
-        for service in self._hooks.deadlines:
-            deadline = service.next_deadline
-            if deadline is not None and (due is None or deadline < due):
-                due = deadline
+        if self._hooks.is_stale:
+            self._hooks.is_stale = False
+            self._earliest = self._read_deadlines()
+        due = self._earliest
         for calls in self._hooks.pending:
             if calls.deadlines:
                 deadline = calls.next_deadline
@@ -168,17 +197,42 @@ class NodeServices:
         self._due = due if due is not None else NEVER
         return due
 
+    def _read_deadlines(self) -> int | None:
+        due = None
+        for service in self._hooks.deadlines:
+            deadline = service.next_deadline
+            if deadline is not None and (due is None or deadline < due):
+                due = deadline
+        return due
+
+    def deadlines_moved(self) -> None:
+        """Makes ``next_deadline`` ask every service again."""
+        self._hooks.is_stale = True
+
+    def check_deadlines(self) -> None:
+        """Checks that no service has moved its deadline without announcing it; for simulations.
+
+        Raises:
+            AssertionError: one has.
+        """
+        if not self._hooks.is_stale:
+            due = self._read_deadlines()
+            assert due == self._earliest, f"a service is due at {due}, and the node waits until {self._earliest}"
+
     def client_gone(self, request_id: int) -> None:
         """Reports that no client waits for the reply to a request any longer."""
+        self.deadlines_moved()
         for hook in self._hooks.of_clients:
             hook(request_id)
 
     def stream_closed(self, stream: int) -> None:
         """Reports that a stream of a client has ended."""
+        self.deadlines_moved()
         for hook in self._hooks.of_streams:
             hook(stream)
 
     def raft_group_gone(self, now: int, group: int) -> None:
         """Reports that this node no longer has a replica of a Raft group."""
+        self.deadlines_moved()
         for hook in self._hooks.of_replicas:
             hook(now, group)

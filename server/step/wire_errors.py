@@ -1,4 +1,4 @@
-"""Builds the errors in responses, and tells which of them are retriable and which are definite."""
+"""Builds the errors in responses, and decides which of them are retriable and which are definite."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ _RETRIABLE = frozenset(
         ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
         ErrorCode.INVALID_FETCH_SESSION_EPOCH,
         ErrorCode.TOO_MANY_FETCH_SESSIONS,
         ErrorCode.NOT_ENOUGH_REPLICAS,

@@ -3,7 +3,7 @@
 - `grpc_server`: the server of a node: clients, peers, health and reflection on one port.
 - `channel_options`: gRPC settings that every channel and server share.
 - `credentials`: TLS for listeners and for connections to peers; `tls_contexts`: TLS without gRPC.
-- `caller_identity`, `principals`: who calls, from where, and for which principal.
+- `caller_identity`, `principals`: the caller, its address and its principal.
 - `certificate_ends`: ends calls when the certificate that they were made with expires.
 - `failed_handshakes`: logs connections that failed before a call.
 - `rpc_errors`: errors of whole calls.

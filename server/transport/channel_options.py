@@ -11,13 +11,13 @@ _MESSAGES: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
 )
-#: A stopped process, or a host that vanished without closing its sockets, is detected after four seconds. Raft's
+#: A stopped process, or a host that vanished without closing its sockets, is detected after six seconds. Raft's
 #: heartbeats have moved leaderships long before; this frees the connection. The ping timeout applies to pings that gRPC
 #: sends on its own: while one is unanswered no keepalive ping is sent, and the default is a minute.
 _KEEPALIVE: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_time_ms", 2_000),
-    ("grpc.keepalive_timeout_ms", 2_000),
-    ("grpc.http2.ping_timeout_ms", 2_000),
+    ("grpc.keepalive_timeout_ms", 4_000),
+    ("grpc.http2.ping_timeout_ms", 4_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 )
@@ -29,7 +29,8 @@ PEER_CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1_000),
+    # The time limit of one attempt to connect, which takes seconds on a busy machine.
+    ("grpc.min_reconnect_backoff_ms", 3_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.enable_http_proxy", 0),
 )
@@ -84,8 +85,9 @@ def server_options(limits: ConnectionLimits) -> tuple[tuple[str, int], ...]:
         ("grpc.so_reuseport", 0),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
         ("grpc.http2.max_ping_strikes", 0),
+        # A client that has vanished holds little; one without processor time must not lose its connection.
         ("grpc.keepalive_time_ms", 5_000),
-        ("grpc.keepalive_timeout_ms", 5_000),
-        ("grpc.http2.ping_timeout_ms", 5_000),
+        ("grpc.keepalive_timeout_ms", 15_000),
+        ("grpc.http2.ping_timeout_ms", 15_000),
         ("grpc.keepalive_permit_without_calls", 1),
     )

@@ -12,6 +12,7 @@ import grpc.aio
 from quorumlog.server.certificates.names import node_host
 from quorumlog.server.certificates.pairs import Pair, WatchedPair, changed_since
 from quorumlog.server.transport.channel_options import PEER_CHANNEL_OPTIONS
+from quorumlog.server.transport.tls_contexts import ClientTlsContexts
 
 
 def server_credentials(watched: WatchedPair) -> grpc.ServerCredentials:
@@ -44,6 +45,8 @@ class PeerDialer:
 
     def __init__(self, watched: WatchedPair | None = None) -> None:
         self._watched = watched
+        #: For connections without gRPC; None: without TLS.
+        self.contexts = None if watched is None else ClientTlsContexts(watched)
 
     def channel(self, address: str, node_id: int | None) -> grpc.aio.Channel:
         """Opens a separate connection. With TLS, the handshake fails if the server has the certificate of another node.

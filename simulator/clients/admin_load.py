@@ -190,9 +190,9 @@ def check_deletions(cluster: SimCluster, deletions: list[Deletion]) -> None:
             and (each.returned_us is None or each.returned_us >= seen_us)
         ]
         if not fitting:
-            asked = [(each.invoked_us, each.returned_us) for each in deletions if each.topic == name]
+            requests = [(each.invoked_us, each.returned_us) for each in deletions if each.topic == name]
             raise Violation(
                 f"topic {name!r} ({topic_id.hex()[:8]}), created at {seen_us} µs, is deleted at {gone_us} µs without a"
-                f" request; deletions of the name, each of one topic: {asked}"
+                f" request; deletions of the name, each of one topic: {requests}"
             )
         unused.remove(fitting[0])

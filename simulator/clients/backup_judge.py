@@ -102,7 +102,7 @@ class BackupJudge:
             if topic_id not in seen or seen[topic_id][0] != topic.name:
                 raise Violation(f"the backup has a topic {topic.name} ({topic.topic_id}), which never existed")
             if gone.get(topic_id, began.at_us) < began.at_us:
-                raise Violation(f"the backup has topic {topic.name}, which was deleted before it began")
+                raise Violation(f"the backup has topic {topic.name}, which was deleted before it started")
             states = [
                 (state.configs, state.partitions) for state in self._cluster.topic_states_since(topic_id, began.at_us)
             ]
@@ -123,13 +123,13 @@ class BackupJudge:
         where = f"the backup of {topic.name}-{backup.number} (group {group})"
         if not began.ends.get(group, 0) <= backup.end_offset <= log.next_offset:
             raise Violation(
-                f"{where} ends at {backup.end_offset}; committed was {began.ends.get(group)} when it began, and"
+                f"{where} ends at {backup.end_offset}; committed was {began.ends.get(group)} when it started, and"
                 f" {log.next_offset} at its end"
             )
         if not began.starts.get(group, 0) <= backup.log_start_offset <= log.log_start:
             raise Violation(
                 f"{where} starts at {backup.log_start_offset}; the log started at {began.starts.get(group)} when it"
-                f" began, and at {log.log_start} at its end"
+                f" started, and at {log.log_start} at its end"
             )
         before_end = [batch for batch in log.batches_in_order if batch.base_offset < backup.end_offset]
         expected = [batch.entry.data for batch in before_end if batch.last_offset >= backup.log_start_offset]
@@ -204,4 +204,4 @@ def _check_names(manifest: Manifest, partitions: list[BackedUpPartition]) -> Non
                 if producer >= manifest.next_producer_id:
                     raise Violation(f"{where}; the backup says that {manifest.next_producer_id} was not given out")
             elif parse_header(batch).producer_epoch > epochs.get(producer, -1):
-                raise Violation(f"{where}; the backup knows its name up to epoch {epochs.get(producer, -1)}")
+                raise Violation(f"{where}; the backup has its name up to epoch {epochs.get(producer, -1)}")

@@ -19,8 +19,8 @@ from quorumlog.simulator.clients.backup_place import BackupPlace
 from quorumlog.simulator.clients.client_host import ClientHost
 from quorumlog.simulator.models.committed_partition import Violation
 
-#: Texts of errors after which another attempt may succeed, although the error's class does not tell.
-_TRY_AGAIN = ("moves on faster than it is copied", "although it is there: try again")
+#: Texts of errors after which another attempt may succeed, although the error's class does not show it.
+_TRY_AGAIN = ("moves on faster than it is copied", "although it exists: try again")
 #: Timeout of a request once all faults have ended, as long as users' (s).
 _PATIENT_S = 60.0
 

@@ -73,7 +73,7 @@ class CommittedValues:
                 self._places.setdefault(value, []).append(Place(group, offset))
                 return group
         raise Violation(
-            f"a client was told that {value!r} is at {topic}-{partition} offset {offset}; it is at"
+            f"a client was notified that {value!r} is at {topic}-{partition} offset {offset}; it is at"
             f" {[(str(self._cluster.partition_names[p.group][0]), p) for p in self.places(value)]}"
         )
 

@@ -315,7 +315,7 @@ class MemberLoad:
         for tp in sorted(partitions):
             held = life.held.pop(tp, None)
             if held is None:
-                raise Violation(f"{life.name} is told to release {tp}, which it does not own")
+                raise Violation(f"{life.name} is notified to release {tp}, which it does not own")
             # A lost partition had another owner before the notification; until its last records it certainly owned it.
             until_us = self.now_us if ending in (Ending.REVOKED, Ending.OPEN) else held.given_us
             self._write(life, held.name, Act.OWN, held.since_us, until_us, ending=ending)

@@ -274,6 +274,6 @@ class NodeDoor:
     def close(self, silent: bool) -> None:
         """Ends the process."""
         self.loop.close()
-        for told in self._listeners:
-            told(silent)
+        for listener in self._listeners:
+            listener(silent)
         self._listeners.clear()

@@ -188,10 +188,10 @@ class ProducerLoad:
             return
         sent.outcome = "ok"
         self.acknowledged += 1
-        told = handle.result(0)
-        if self.habits.once and told.offset >= 0:
-            group = self._values.find(sent.value, sent.topic, told.partition, told.offset)
-            self._values.check_durable(sent.value, group, told.offset)
+        result = handle.result(0)
+        if self.habits.once and result.offset >= 0:
+            group = self._values.find(sent.value, sent.topic, result.partition, result.offset)
+            self._values.check_durable(sent.value, group, result.offset)
         elif self.habits.once and not self._values.places(sent.value):
             raise Violation(f"{sent.value} is acknowledged without an offset, but stored nowhere")
 

@@ -64,7 +64,7 @@ class RestoreJudge:
         where = f"{partition.topic}-{backup.number}, restored as group {log.group},"
         if not log.restored or log.restoring or log.next_offset != backup.end_offset:
             raise Violation(
-                f"{where} ends at {log.next_offset}, not at {backup.end_offset} (begun: {log.restored}, finished:"
+                f"{where} ends at {log.next_offset}, not at {backup.end_offset} (started: {log.restored}, finished:"
                 f" {not log.restoring})"
             )
         if log.log_start < backup.log_start_offset:

@@ -71,7 +71,7 @@ class VirtualLoop(_EventLoop):  # type: ignore[misc]
         # Rounded up: a timer that fired too early would be set again at once, for the same instant.
         at_us = -int((self._offset_us - when * 1e6) * 1_000_000 // self._rate)
         self._timers[handle] = self._scheduler.at(at_us + 1, lambda: self._due(handle))
-        handle._scheduled = True  # type: ignore[attr-defined]  # so that a cancellation tells the loop
+        handle._scheduled = True  # type: ignore[attr-defined]  # so that a cancellation wakes the loop
         return handle
 
     def call_later(

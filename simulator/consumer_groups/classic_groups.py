@@ -98,7 +98,7 @@ class SimClassicGroup:
         """
         members, model, name = list(self.members.values()), self.model(), self.plan.name
         if model is None or self.history is None:
-            return f"no coordinator knows group {name}"
+            return f"no coordinator has group {name}"
         alive = {member.member_id for member in members}
         if alive != model.members.keys():
             return f"group {name} has members {sorted(model.members)}; {sorted(alive)} live"

@@ -86,9 +86,9 @@ class ClassicHistory:
         model = self.model()
         if not held and not self.holds(member_id, generation):
             raise Violation(f"{what} of {member_id} in generation {generation} succeeds; the log has {model}")
-        told = self._part(model, member_id, generation)
-        if part is not None and told != part:
-            raise Violation(f"{member_id} gets {part!r} in generation {generation}; the log has {told!r}")
+        expected = self._part(model, member_id, generation)
+        if part is not None and expected != part:
+            raise Violation(f"{member_id} gets {part!r} in generation {generation}; the log has {expected!r}")
 
     def leader_says(self, generation: int, parts: dict[str, bytes]) -> None:
         """Records the leader's assignment, which may be sent repeatedly."""
@@ -109,10 +109,12 @@ class ClassicHistory:
             name: name of the member, or its static name, which one process after the other may have.
         """
         numbers = frozenset(int(number) for number in part.decode().split(",") if number)
-        told = self.told.setdefault(generation, {})
-        if told.setdefault(name, numbers) != numbers:
-            raise Violation(f"{name} had {sorted(told[name])} in generation {generation}, and now {sorted(numbers)}")
-        for other, theirs in told.items():
+        reported = self.told.setdefault(generation, {})
+        if reported.setdefault(name, numbers) != numbers:
+            raise Violation(
+                f"{name} had {sorted(reported[name])} in generation {generation}, and now {sorted(numbers)}"
+            )
+        for other, theirs in reported.items():
             if other != name and theirs & numbers:
                 raise Violation(f"generation {generation}: {name} and {other} both have {sorted(theirs & numbers)}")
         return numbers

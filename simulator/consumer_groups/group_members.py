@@ -184,7 +184,7 @@ class SimMember:
 
     @property
     def at_rest(self) -> str:
-        """Report, in one line, of the work that the member still waits for; empty if there is none."""
+        """Report, in one line, of the work that the member still waits for; empty if no work is pending."""
         member = self.membership
         if member.state is not MembershipState.MEMBER or member.owned != member.assigned:
             return f"{self.name} ({member.member_id}) is {member.state.value}, owns {member.owned} of {member.assigned}"
@@ -334,7 +334,7 @@ class SimMember:
         self._record(work, Act.OWN, work.since_us, until_us=max(until_us, work.since_us), ending=ending)
 
     def _owned_until_us(self, work: PartitionWork) -> int:
-        """Returns until when it owns a partition: by its own clock; as Kafka's clients do not know the duration of
+        """Returns until when it owns a partition: by its own clock; as Kafka's clients do not learn the duration of
         their sessions, theirs lasts until the log removes the member.
         """
         if not self._is_kafka:
@@ -385,7 +385,7 @@ class SimMember:
         self.link.ask(node, request, answered, CALL_PATIENCE_US)
 
     def _refused(self, answer: ProtoMessage | Unanswered) -> None:
-        """Handles what a call's failure tells about the coordinator."""
+        """Handles a call's failure, which may name another coordinator."""
         if isinstance(answer, Unanswered):
             self._coordinator.forget()
             self._coordinator.ask()
@@ -412,9 +412,11 @@ class SimMember:
             return
         self._follow(self.membership.check_session(self._now_s))
         works = self._dirty()
-        asked = [(work, work.position) for work in works]
+        requested = [(work, work.position) for work in works]
         number = self._next_commit()
-        self._committing = self._send_commit(works, self._epoch, number, lambda answer: self._committed(asked, answer))
+        self._committing = self._send_commit(
+            works, self._epoch, number, lambda answer: self._committed(requested, answer)
+        )
         if works and not self._committing:
             self.link.later(20_000, 120_000, self._commit)
             for work in works:
@@ -447,7 +449,7 @@ class SimMember:
             self._coordinator.ask()
         if node == NO_NODE or not works:
             return False
-        asked = {work.partition: (work, work.position) for work in works}
+        requested = {work.partition: (work, work.position) for work in works}
         label = CommitLabel(works[0].member_id, epoch, number)
         request = pb.CommitOffsetsRequest(
             group_id=self.group_id,
@@ -456,7 +458,7 @@ class SimMember:
             timeout_ms=CALL_TIMEOUT_MS,
             number=0 if self._is_kafka else number,
         )
-        for partition, (_, position) in asked.items():
+        for partition, (_, position) in requested.items():
             request.offsets.add(
                 topic_id=partition.topic_id,
                 partition=partition.partition,
@@ -464,7 +466,7 @@ class SimMember:
                 leader_epoch=-1,
                 metadata=str(label),
             )
-        open_commits = dict(asked)
+        open_commits = dict(requested)
 
         def settle(partition: GroupPartition, outcome: OperationOutcome) -> None:
             work, position = open_commits.pop(partition)

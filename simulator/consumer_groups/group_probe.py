@@ -1,7 +1,7 @@
 """A client that describes a consumer group, linearizably: it must not get an older state than that of its request.
 
-Once the coordinator has moved, it continues to query the former node, and often: that node may not know yet that it was
-deposed.
+Once the coordinator has moved, it continues to query the former node, and often: that node may not have learned yet
+that it was deposed.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class GroupProbe:
         if answer.HasField("error"):
             return
         self.answered += 1
-        told = {TopicIdPartition(row.topic_id, row.partition): row.offset for row in answer.offsets}
+        reported = {TopicIdPartition(row.topic_id, row.partition): row.offset for row in answer.offsets}
         newest = self._group.offsets
         for partition, offset in least.items():
             # A partition that is missing now is of a topic that was deleted.
@@ -127,8 +127,8 @@ class GroupProbe:
                 continue
             # A member may have replaced a commit of its own in the meantime.
             now = newest[partition].offset
-            if not min(offset, now) <= told.get(partition, -1) <= max(offset, now):
+            if not min(offset, now) <= reported.get(partition, -1) <= max(offset, now):
                 raise Violation(
-                    f"node {node} says that group {self._group_id} has committed {told.get(partition)} of {partition};"
-                    f" it had {offset} when that was requested, and has {newest[partition].offset}"
+                    f"node {node} reports that group {self._group_id} has committed {reported.get(partition)} of"
+                    f" {partition}; it had {offset} when that was requested, and has {newest[partition].offset}"
                 )

@@ -188,7 +188,7 @@ class SimGroup:
                 return member.at_rest
         group = self._cluster.invariants.coordinators.group(self.plan.name)
         if group is None:
-            return f"no coordinator knows group {self.plan.name}"
+            return f"no coordinator has group {self.plan.name}"
         return self._unstable(group) or self._unbalanced(group) or self._behind(group)
 
     def _unstable(self, group: ModelGroup) -> str:
@@ -212,9 +212,9 @@ class SimGroup:
             for topic in self._topics()
             for partition in topic.partitions
         }
-        given = {partition for member in group.members.values() for partition in member.assigned}
-        if given != wanted:
-            return f"group {self.plan.name} reads {sorted(given)}, there are {sorted(wanted)}"
+        assigned = {partition for member in group.members.values() for partition in member.assigned}
+        if assigned != wanted:
+            return f"group {self.plan.name} reads {sorted(assigned)}, there are {sorted(wanted)}"
         sizes = [len(member.assigned) for member in group.members.values()]
         tolerance = max(1, len(list(self._topics()))) if group.header.assignor == "range" else 1
         if max(sizes) - min(sizes) > tolerance:

@@ -2,7 +2,7 @@
 
 It reports only changes, has one heartbeat under way, gets news with its next one, and applies a new assignment in two
 steps: first it revokes, then it takes the additional partitions. Newer assignments are applied after that. It does not
-know the duration of its session: it stops when it is notified of its removal. Its requests go through the shipped
+learn the duration of its session: it stops when it is notified of its removal. Its requests go through the shipped
 mapping.
 """
 
@@ -153,9 +153,9 @@ class KafkaMembership:
 
     def _sent(self, request: ConsumerGroupHeartbeatRequest, now_s: float) -> KafkaHeartbeat:
         steps = consumer_groups.heartbeat(KafkaCall(request, _VERSION, cast("Any", None)))
-        asked = next(steps)
-        assert isinstance(asked, Questions)
-        (question,) = asked.messages
+        sent = next(steps)
+        assert isinstance(sent, Questions)
+        (question,) = sent.messages
         assert isinstance(question, groups_pb2.GroupHeartbeatRequest)
         return KafkaHeartbeat(question, now_s, now_s + ANSWER_PATIENCE_S, steps)
 
@@ -176,7 +176,7 @@ class KafkaMembership:
         return self._due_at_s if self._in_flight is None else self._in_flight.answer_by_s
 
     def check_session(self, now_s: float) -> AssignmentChange:
-        """Returns no change: it knows of no session."""
+        """Returns no change: it has no session."""
         return _NOTHING
 
     # -- answers -------------------------------------------------------------------------------------------------------
@@ -187,25 +187,25 @@ class KafkaMembership:
         """Handles an answer."""
         if heartbeat is not self._in_flight:
             return _NOTHING
-        told = _answer_to(self._in_flight, response)
+        answer = _answer_to(self._in_flight, response)
         self._in_flight = None
-        if told.error_code != KafkaError.NONE:
-            return self._refused(told.error_code, now_s)
+        if answer.error_code != KafkaError.NONE:
+            return self._refused(answer.error_code, now_s)
         self._said, self._failures = self._saying, 0
         self.state = MembershipState.MEMBER
-        self.member_epoch = told.member_epoch
+        self.member_epoch = answer.member_epoch
         self.session_ends_s = heartbeat.sent_at_s + self.config.session_timeout_ms / 1000
-        self._due_at_s = heartbeat.sent_at_s + told.heartbeat_interval_ms / 1000
+        self._due_at_s = heartbeat.sent_at_s + answer.heartbeat_interval_ms / 1000
         if self._wants() != (self._said["subscribed_topic_names"], self._said["subscribed_topic_regex"]):
             self._say_soon()
-        if told.assignment is None:
+        if answer.assignment is None:
             return _NOTHING
         # The names come from the metadata.
         named = {each.topic_id: AssignedTopic(each.topic, each.first_partitions) for each in response.assignment.topics}
         self.topics = {**self.topics, **named}
         self.assigned = frozenset(
             GroupPartition(each.topic_id, number)
-            for each in told.assignment.topic_partitions
+            for each in answer.assignment.topic_partitions
             for number in each.partitions
         )
         return self._follow()
@@ -270,6 +270,6 @@ def _answer_to(
     try:
         heartbeat.steps.send([response])
     except StopIteration as done:
-        told: ConsumerGroupHeartbeatResponse = done.value
-        return told
+        reported: ConsumerGroupHeartbeatResponse = done.value
+        return reported
     raise AssertionError("a heartbeat is one question")

@@ -50,7 +50,12 @@ class MemberPort(Protocol):
         """Closes a stream."""
 
     def entries_served(
-        self, node: int, name: PartitionName, group: int, fetch_offset: int, result: data_plane_pb2.FetchResult
+        self,
+        node: int,
+        name: PartitionName,
+        group: int,
+        request: data_plane_pb2.FetchRequest,
+        result: data_plane_pb2.FetchResult,
     ) -> None:
         """Judges a node's answer to a fetch."""
 
@@ -134,7 +139,7 @@ class MemberLink:
     def ask(
         self, node: int, message: ProtoMessage, done: Answer, timeout_us: int, served: Served | None = None
     ) -> None:
-        """Sends a request; ``done`` is called exactly once while the process lives."""
+        """Sends a request; ``done`` is called exactly once while the process runs."""
         finished = False
 
         def finish(answer: ProtoMessage | Unanswered) -> None:
@@ -232,7 +237,7 @@ class HeartbeatStream:
 
 
 class SimCoordinator:
-    """The node that coordinates one group, as one member knows it.
+    """The node that coordinates one group, as one member sees it.
 
     Arguments:
         found: called whenever an unknown coordinator becomes known.

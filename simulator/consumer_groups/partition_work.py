@@ -124,7 +124,7 @@ class PartitionWork:
             self._worker.directory.refresh()
             self._fetch_later()
             return
-        node, offset = known.leader, self.position
+        node = known.leader
         request = pb.FetchRequest(
             max_wait_ms=FETCH_WAIT_MS,
             min_bytes=1,
@@ -134,7 +134,7 @@ class PartitionWork:
         request.partitions.add(
             topic_id=known.topic_id,
             partition=self.name.number,
-            fetch_offset=offset,
+            fetch_offset=self.position,
             leader_epoch=-1,
             max_bytes=1 << 20,
         )
@@ -142,7 +142,7 @@ class PartitionWork:
         def served(message: ProtoMessage) -> None:
             assert isinstance(message, pb.FetchResponse)
             for result in message.results:
-                self._link.port.entries_served(node, self.name, known.group, offset, result)
+                self._link.port.entries_served(node, self.name, known.group, request, result)
 
         self._link.ask(node, request, lambda answer: self._fetched(known, answer), FETCH_PATIENCE_US, served)
 

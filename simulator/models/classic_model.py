@@ -66,14 +66,16 @@ class ModelClassic:
                 raise Violation(f"{where}: {header.leader} must assign, but is not a member")
             for name, row in sorted(self.members.items()):
                 if header.protocol not in {protocol.name for protocol in row.protocols}:
-                    raise Violation(f"{where}: {name} does not know {header.protocol}")
+                    raise Violation(f"{where}: {name} does not support {header.protocol}")
         if self.is_empty and self.members:
             raise Violation(f"{where}: it is empty, with members {sorted(self.members)}")
         names = [row.instance_id for row in self.members.values() if row.instance_id]
         if len(names) != len(set(names)):
             raise Violation(f"{where}: two members have one static name: {sorted(names)}")
         if self.parts.keys() - self.members.keys():
-            raise Violation(f"{where}: parts of {sorted(self.parts.keys() - self.members.keys())}, who are not members")
+            raise Violation(
+                f"{where}: parts of {sorted(self.parts.keys() - self.members.keys())}, which are not members"
+            )
         if stage == log.CLASSIC_SYNCING:
             self.passed_over[before] = members if counted else members - self.members.keys()
         # The very entry with the leader's assignment may ask members to join again.
@@ -84,9 +86,9 @@ class ModelClassic:
         """Checks that an assignment of a generation stays; a static member's may pass to the next process of its
         name.
         """
-        told = self.told.setdefault(self.generation, dict(self.parts))
+        reported = self.told.setdefault(self.generation, dict(self.parts))
         for name, part in sorted(self.parts.items()):
-            if told.setdefault(name, part) != part:
+            if reported.setdefault(name, part) != part:
                 raise Violation(f"{where}: {name} had another part in generation {self.generation} before")
 
     def judge_commit(self, where: str, member: str, generation: int) -> None:

@@ -30,6 +30,8 @@ OWN_PROGRESS_ROW = b"c"
 
 #: An append time further in the future than this is from a wrong clock.
 MOST_AHEAD_MS = 3_600_000
+#: Bytes of a batch of one record beside the record, at most.
+MOST_OVERHEAD_BYTES = 1_500
 
 
 class Violation(Exception):
@@ -62,6 +64,11 @@ class CommittedBatch:
     end_bytes: int
     values: list[str]
     entry: Entry
+
+    @property
+    def offsets(self) -> range:
+        """The offsets that it covers."""
+        return range(self.base_offset, self.last_offset + 1)
 
     def kept_since_ms(self, wall_ms: int) -> int:
         """Returns the time from which its age counts. An append time far in the future is from a wrong clock."""
@@ -154,7 +161,7 @@ class CommittedPartition:
         header = parse_header(entry.data)
         if header.base_offset != self.next_offset:
             raise Violation(
-                f"offsets of group {self.group} are not dense: batch at index {entry.index} begins at"
+                f"offsets of group {self.group} are not dense: batch at index {entry.index} starts at"
                 f" {header.base_offset} instead of {self.next_offset}"
             )
         values = values_of(entry.data)
@@ -235,21 +242,31 @@ class CommittedPartition:
 
     def _check_retention(self, index: int, start: int, wall_ms: int) -> None:
         """Checks that the topic's configuration allows a trim without a request: only whole batches, each of them too
-        old by its records and its append time, or with enough bytes after it.
+        old by its records and its append time, or with enough bytes after it. Below a compaction point batches are
+        other ones, and what compaction removes anyway may be of any age.
         """
         where = f"group {self.group}: entry {index} moves the log start from {self.log_start} to {start}"
-        if start != self.next_offset and start not in self.batches:
+        compacted = self.compaction.points[-1].end_offset if self.compaction.points else 0
+        if start != self.next_offset and start not in self.batches and start > compacted:
             raise Violation(f"{where}, inside a batch, without a request")
-        end = self.batches_in_order[-1].end_bytes
+        left = self.compaction.left(compacted, self.entries()) if compacted > self.log_start else {}
         for allowed in self.retentions:
             oldest_ms = wall_ms - allowed.retained_ms
             if all(
-                0 <= allowed.retained_bytes <= end - batch.end_bytes
+                0 <= allowed.retained_bytes <= self._bytes_after(batch, compacted)
                 or (allowed.retained_ms >= 0 and batch.kept_since_ms(wall_ms) < oldest_ms)
+                or (batch.last_offset < compacted and not any(offset in left for offset in batch.offsets))
                 for batch in self._between(self.log_start, start)
             ):
                 return
         raise Violation(f"{where}: no {sorted(map(str, self.retentions))} that its topic has had allows that")
+
+    def _bytes_after(self, batch: CommittedBatch, compacted: int) -> int:
+        """Returns the size of the batches after one, at most. Compacted ones are in another format, which may add to
+        each record as much as a batch has beside its records.
+        """
+        size = self.batches_in_order[-1].end_bytes - batch.end_bytes
+        return size + max(0, compacted - batch.base_offset) * MOST_OVERHEAD_BYTES
 
     def _between(self, first: int, end: int) -> list[CommittedBatch]:
         place = bisect_right(self.batches_in_order, first, key=attrgetter("base_offset")) - 1
@@ -326,10 +343,11 @@ class CommittedPartition:
                 f" the log says {expected}"
             )
         progress = next((row.value for row in state.rows if row.key == OWN_PROGRESS_ROW), b"")
-        compacted = CompactionState.FromString(progress).compacted_offset if slices else 0
+        compacted = CompactionState.FromString(progress).compacted_offset
         if state.next_offset > max(state.log_start_offset, compacted):
             raise Violation(f"{where}: records from {state.log_start_offset} to {state.next_offset} are lost by that")
-        if slices:
+        # Retention may leave nothing of what is compacted.
+        if slices or compacted > state.log_start_offset:
             wrong = self.compaction.wrong_in(compacted, state.log_start_offset, slices, self.entries())
             if wrong:
                 raise Violation(f"{where}, compacted up to {compacted}: {wrong}")

@@ -118,6 +118,21 @@ def largest_timestamp_ms(entry: bytes, header: BatchHeader) -> int:
     return int(pc.max(milliseconds_of(read_columns(entry, header).column(TIMESTAMP))).as_py())
 
 
+def timestamps_ms_of(entry: bytes, header: BatchHeader) -> list[int]:
+    """Returns the timestamp of each record of a batch as readers see it: -1 without one."""
+    compacted = is_compacted(entry)
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME and not compacted:
+        return [header.max_timestamp_ms] * header.record_count
+    if payload_of(entry)[:4] != ARROW and not header.is_kafka:
+        return [header.max_timestamp_ms] * header.record_count
+    from quorumlog.wire.columns import read_columns
+    from quorumlog.wire.kafka.records import milliseconds_of
+    from quorumlog.wire.payload import TIMESTAMP
+
+    column = milliseconds_of(read_columns(entry, header).column(TIMESTAMP))
+    return [-1 if each is None else each for each in column.to_pylist()]
+
+
 def is_compacted(entry: bytes) -> bool:
     """True if a batch is the result of compaction."""
     return parse_envelope(entry).flags is Flags.GAPS

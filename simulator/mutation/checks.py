@@ -3,7 +3,8 @@
 A check is one of
 
 - ``simulation 4..40``: seeds of the simulator; ``groups 4..40``: the same, all of them with consumer groups;
-  ``rights 4..40``: with clients that need permission; ``clients 4..40``: with the SDK's own clients;
+  ``rights 4..40``: with clients that need permission; ``machines 4..40``: with several nodes on each machine;
+  ``clients 4..40``: with the SDK's own clients;
 - ``storms 0..60``: seeds of the storms over the bare core (``tests/raft/test_raft_storms.py``);
 - a test, or several, as pytest names them: ``tests/storage/test_model.py``.
 
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-_SEEDED = re.compile(r"(simulation|groups|rights|clients|storms) ([\d.,]+)")
+_SEEDED = re.compile(r"(simulation|groups|rights|machines|clients|storms) ([\d.,]+)")
 _LONGEST_FINDING = 300
 
 
@@ -88,7 +89,7 @@ def run_check(check: str, checkout: Path) -> Verdict:
 def _simulate(kind: str, seeds: str) -> Verdict:
     from quorumlog.simulator.seeds.story import Story, run_story
 
-    story = {"groups": Story.GROUPS, "rights": Story.RIGHTS, "clients": Story.CLIENTS}.get(kind, Story.NODES)
+    story = next((story for story in Story if kind == story.value.lstrip(" -")), Story.NODES)
     for seed in seeds_of(seeds):
         result = run_story(seed, story)
         if result.violation is not None:

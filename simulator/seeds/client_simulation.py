@@ -28,7 +28,7 @@ from quorumlog.simulator.seeds.fault_schedule import InjectedFault, SimFaults
 from quorumlog.simulator.seeds.faults import KINDS
 from quorumlog.simulator.seeds.plan import SECOND, draw_plan
 from quorumlog.simulator.seeds.plan_backups import draw_backups
-from quorumlog.simulator.seeds.plan_clients import draw_clients
+from quorumlog.simulator.seeds.plan_clients import draw_clients, draw_racks
 from quorumlog.simulator.seeds.restore_simulation import RestoreSimulation
 from quorumlog.simulator.seeds.simulation import SeedResult
 from quorumlog.simulator.world.clients import PartitionName
@@ -70,6 +70,9 @@ class ClientSimulation:
         self.scheduler = Scheduler(seed)
         rng = self.scheduler.stream("clients plan")
         self.clients = draw_clients(rng, with_groups, plan.cluster.raft.election_timeout_us // 1_000)
+        if plan.replica_readers:
+            plan.cluster.racks = tuple(f"rack{number}" for number in range(plan.cluster.nodes))
+            draw_racks(self.scheduler.stream("racks"), self.clients, plan.cluster.racks)
         self.backups = draw_backups(self.scheduler.stream("backups plan"))
         self.cluster = SimCluster(self.scheduler, plan.cluster)
         self.network = SimClientNetwork(self.cluster, self.scheduler)

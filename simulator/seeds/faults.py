@@ -68,6 +68,10 @@ class FaultInjection:
         """Returns the machine of any node."""
         return self.cluster.processes[self.node()]
 
+    def machine(self) -> tuple[int, ...]:
+        """Returns all nodes of the machine of any node."""
+        return self.cluster.on_machine_of(self.node())
+
     def others(self, node: int) -> list[int]:
         """Returns all nodes but one."""
         return [other for other in self.cluster.node_ids if other != node]
@@ -170,18 +174,18 @@ def stop(strike: FaultInjection, node: int | None = None) -> None:
     process = strike.cluster.processes[strike.node() if node is None else node]
     if not process.running or process.paused:
         return
-    asked = process.node
+    stopping = process.node
     strike.say(f"node {process.node_id} is asked to stop")
     process.stop()
 
     def gone() -> None:
-        if process.node is asked and not process.paused:
+        if process.node is stopping and not process.paused:
             waited = STOP_TIMEOUT_US // SECOND
             raise Violation(f"node {process.node_id} was asked to stop, but is still running after {waited} s")
         strike.start(process.node_id)
 
     def restart() -> None:
-        if process.node is asked:
+        if process.node is stopping:
             strike.after(STOP_TIMEOUT_US, gone)
         else:
             strike.start(process.node_id)
@@ -207,8 +211,8 @@ def elect_leaders(strike: FaultInjection) -> None:
 
 def reassign(strike: FaultInjection) -> None:
     """Moves a partition to other nodes, or changes its preferred leader."""
-    asked = strike.process()
-    partitions = list(asked.image.partitions.values()) if asked.image is not None else []
+    contacted = strike.process()
+    partitions = list(contacted.image.partitions.values()) if contacted.image is not None else []
     if not partitions:
         return
     partition = strike.rng.choice(partitions)
@@ -216,16 +220,16 @@ def reassign(strike: FaultInjection) -> None:
     if strike.rng.random() < 0.1:
         replicas = []
     name = f"{partition.topic.name}-{partition.number}"
-    strike.say(f"node {asked.node_id} is asked to move {name} to {replicas or 'where it was'}")
+    strike.say(f"node {contacted.node_id} is asked to move {name} to {replicas or 'where it was'}")
     request = admin_pb2.ReassignPartitionsRequest(timeout_ms=500)
     request.reassignments.add(topic=partition.topic.name, partition=partition.number, replicas=replicas)
-    strike.cluster.request("operator", asked.node_id, request, lambda answer: None)
+    strike.cluster.request("operator", contacted.node_id, request, lambda answer: None)
 
 
 def alter_retention(strike: FaultInjection) -> None:
     """Changes a topic's retention."""
-    asked = strike.process()
-    topics = asked.image.topics.values() if asked.image is not None else ()
+    contacted = strike.process()
+    topics = contacted.image.topics.values() if contacted.image is not None else ()
     # The topics of the metadata probe are excluded: it would take the change for a stale read.
     names = [t.name for t in topics if "cleanup.policy" not in t.configs and not t.name.startswith("probed")]
     if not names:
@@ -237,8 +241,47 @@ def alter_retention(strike: FaultInjection) -> None:
         topic.set[key] = value
     else:
         topic.clear.append(key)
-    strike.say(f"node {asked.node_id} is asked to keep of {topic.name} {key} {topic.set.get(key, 'by default')}")
-    strike.cluster.request("operator", asked.node_id, request, lambda answer: None)
+    strike.say(f"node {contacted.node_id} is asked to keep of {topic.name} {key} {topic.set.get(key, 'by default')}")
+    strike.cluster.request("operator", contacted.node_id, request, lambda answer: None)
+
+
+# -- machines ---------------------------------------------------------------------------------------------------------
+
+
+def machine_kill(strike: FaultInjection) -> None:
+    """Kills all nodes of a machine at once."""
+    for node in strike.machine():
+        kill(strike, node)
+
+
+def machine_power_loss(strike: FaultInjection) -> None:
+    """Cuts a machine's power: all of its nodes die, and their peers detect it by keepalive."""
+    for node in strike.machine():
+        kill(strike, node, silent=True)
+
+
+def machine_pause(strike: FaultInjection) -> None:
+    """Suspends a machine with all of its nodes, and resumes it later."""
+    suspended = [strike.cluster.processes[node] for node in strike.machine()]
+    suspended = [process for process in suspended if process.running and not process.paused]
+    strike.say(f"the machine of nodes {[process.node_id for process in suspended]} is suspended")
+    lives = {process.node_id: process.life for process in suspended}
+    for process in suspended:
+        process.pause()
+
+    def resume() -> None:
+        for process in suspended:
+            if process.life == lives[process.node_id]:
+                process.resume()
+
+    strike.after(strike.length(20_000, 4 * SECOND), resume)
+
+
+def machine_isolate(strike: FaultInjection) -> None:
+    """Isolates all nodes of a machine from all others; they reach each other."""
+    inside = strike.machine()
+    outside = [node for node in strike.cluster.node_ids if node not in inside]
+    strike.cut([pair for one in inside for other in outside for pair in ((one, other), (other, one))])
 
 
 # -- network ----------------------------------------------------------------------------------------------------------
@@ -495,6 +538,10 @@ KINDS: dict[str, FaultKind] = {
     "disk-error": FaultKind(disk_error),
     "disk-read-error": FaultKind(disk_read_error),
     "clock-jump": FaultKind(clock_jump),
+    "machine-kill": FaultKind(machine_kill, needs_peers=True, apart=True),
+    "machine-power-loss": FaultKind(machine_power_loss, needs_peers=True, apart=True),
+    "machine-pause": FaultKind(machine_pause, needs_peers=True, apart=True),
+    "machine-isolate": FaultKind(machine_isolate, needs_peers=True, apart=True),
     "flipped-bits": FaultKind(flipped_bits, needs_peers=True, apart=True),
     "broken-replica": FaultKind(broken_replica, needs_peers=True, apart=True),
 }

@@ -105,11 +105,13 @@ class Plan:
         damage_moves_us: time between two searches for partitions that must be moved away from damaged replicas; (0, 0):
             never.
         rights_us: time between two changes of ACLs; (0, 0): authorization is off.
+        settings_us: time between two changes of settings of nodes; (0, 0): none are changed.
         quotas_us: time between two changes of quotas; (0, 0): none exist.
         groups: consumer groups.
         groups_stay: their members still exist during the time without activity.
         classic_groups: groups whose members assign.
         kafka: consumers with Kafka's protocol.
+        replica_readers: some readers read from followers, too.
     """
 
     cluster: ClusterOptions
@@ -133,16 +135,18 @@ class Plan:
     damage_moves_us: tuple[int, int] = (0, 0)
     rights_us: tuple[int, int] = (0, 0)
     quotas_us: tuple[int, int] = (0, 0)
+    settings_us: tuple[int, int] = (0, 0)
     watched: list[PartitionName] = field(default_factory=list)
     groups: list[GroupPlan] = field(default_factory=list)
     groups_stay: bool = False
     classic_groups: list[ClassicPlan] = field(default_factory=list)
     kafka: KafkaReading = field(default_factory=KafkaReading)
+    replica_readers: bool = False
 
     @property
     def compacted(self) -> set[str]:
         """Topics for which only the last record of each key is retained."""
-        return {topic for topic, configs in self.configs.items() if configs.get("cleanup.policy") == "compact"}
+        return {topic for topic, configs in self.configs.items() if "compact" in configs.get("cleanup.policy", "")}
 
     @property
     def partitions(self) -> list[PartitionName]:
@@ -156,12 +160,13 @@ class Plan:
         return [claimed_name(name, partition) for name in named for partition in self.partitions]
 
 
-def draw_plan(seed: int, with_groups: bool = False, with_rights: bool = False) -> Plan:
+def draw_plan(seed: int, with_groups: bool = False, with_rights: bool = False, with_machines: bool = False) -> Plan:
     """Draws the plan of a seed.
 
     Arguments:
         with_groups: use consumer groups in any case.
         with_rights: clients need ACLs, except for those without authentication.
+        with_machines: several nodes share a machine in any case.
     """
     rng = random.Random(f"{seed}/plan")
     long = rng.random() < 0.02
@@ -182,6 +187,7 @@ def draw_plan(seed: int, with_groups: bool = False, with_rights: bool = False) -
     )
     _bound_backlog(cluster)
     _draw_witnesses(random.Random(f"{seed}/witnesses"), plan.cluster)
+    _draw_machines(random.Random(f"{seed}/several nodes"), plan, with_machines)
     _draw_retention(random.Random(f"{seed}/retention"), plan)
     _draw_compaction(random.Random(f"{seed}/compaction"), plan)
     _draw_identities(random.Random(f"{seed}/identities"), plan)
@@ -206,6 +212,8 @@ def draw_plan(seed: int, with_groups: bool = False, with_rights: bool = False) -
     if with_rights:
         _draw_rights(random.Random(f"{seed}/rights"), plan)
         _draw_quotas(random.Random(f"{seed}/quotas"), plan)
+    _draw_settings(random.Random(f"{seed}/settings"), plan)
+    plan.replica_readers = cluster.nodes > 1 and random.Random(f"{seed}/replica readers").random() < 0.25
     plan.watched = rng.sample(plan.partitions, min(MOST_WATCHED, len(plan.partitions)))
     return plan
 
@@ -264,6 +272,28 @@ def _draw_witnesses(rng: random.Random, options: ClusterOptions) -> None:
         options.witness_only = tuple(rng.sample(range(1, options.nodes + 1), rng.choice((1, 1, 2))))
         # Enough nodes are left for the copies.
         options.witness_only = options.witness_only[: options.nodes - options.replication_factor]
+
+
+def _draw_machines(rng: random.Random, plan: Plan, certainly: bool) -> None:
+    """Puts several nodes on each machine, which fails as a whole, in a tenth of the seeds with enough nodes."""
+    cluster = plan.cluster
+    if certainly and cluster.nodes < 3:
+        cluster.nodes, cluster.replication_factor = 3, 3
+    if cluster.nodes < 3 or (rng.random() > 0.1 and not certainly):
+        return
+    machines = max(3, cluster.replication_factor + 1 - cluster.replication_factor % 2) + (rng.random() < 0.3)
+    size = 4 if certainly and rng.random() < 0.1 else 2
+    cluster.nodes = machines + rng.randint(1, (size - 1) * machines)
+    # The first nodes are on different machines. Not all machines are of one size.
+    cluster.machines = tuple(f"machine{number % machines}" for number in range(cluster.nodes))
+    with_data = {cluster.machines[node - 1] for node in range(1, cluster.nodes + 1) if node not in cluster.witness_only}
+    if len(with_data) < cluster.replication_factor:
+        cluster.witness_only = ()
+    weights = plan.faults.weights
+    usual = sum(weights.values())
+    for kind in ("machine-kill", "machine-power-loss", "machine-pause", "machine-isolate"):
+        if rng.random() < 0.6:
+            weights[kind] = max(1, usual // rng.choice((3, 6)))
 
 
 def _draw_snapshots(rng: random.Random, options: ClusterOptions) -> None:
@@ -361,7 +391,7 @@ def _draw_retention(rng: random.Random, plan: Plan) -> None:
 
 
 def _draw_compaction(rng: random.Random, plan: Plan) -> None:
-    """Draws a compacted topic; small limits make many passes of many pieces."""
+    """Draws a compacted topic, in some seeds with retention; small limits make many passes of many pieces."""
     if rng.random() < 0.75:
         return
     keyed = rng.choice(sorted(plan.topics))
@@ -380,6 +410,16 @@ def _draw_compaction(rng: random.Random, plan: Plan) -> None:
     keys = rng.choice((2, 8, 40))
     for name, options in plan.producers.items():
         plan.producers[name] = replace(options, keyed=frozenset((keyed,)), keys=keys)
+    if rng.random() < 0.6:
+        plan.configs[keyed] |= {
+            "cleanup.policy": rng.choice(("compact,delete", "delete,compact")),
+            "retention.ms": rng.choice(("9223372036854775807", "100", "500", "2000")),
+            "retention.bytes": rng.choice(("-1", "-1", "2000", "10000")),
+        }
+    if rng.random() < 0.3:
+        plan.configs[keyed]["min.compaction.lag.ms"] = rng.choice(("50", "400"))
+    if rng.random() < 0.3:
+        plan.configs[keyed]["max.compaction.lag.ms"] = rng.choice(("400", "1000"))
 
 
 def _draw_identities(rng: random.Random, plan: Plan) -> None:
@@ -460,10 +500,16 @@ def _draw_losses(rng: random.Random, plan: Plan) -> None:
     may_lose = cluster.nodes >= 3 and cluster.replication_factor >= 3 and cluster.min_insync_replicas >= 2
     if cluster.replication_factor % 2 == 0:
         # The node is drained first: to a node without a replica of the partition, and without a witness on its way.
-        to_spare = cluster.nodes - len(cluster.witness_only) - cluster.replication_factor - 1
-        may_lose = to_spare >= 2
+        may_lose = _to_spare(cluster) >= 2
     if may_lose and not cluster.disks_lie and rng.random() < 0.2:
         plan.losses_us = rng.choice(((20_000, 200_000), (100_000, 500_000), (300_000, 1_500_000)))
+
+
+def _to_spare(cluster: ClusterOptions) -> int:
+    """Returns the number of nodes that a partition with a witness leaves free; with machines, at least none."""
+    if cluster.machines:
+        return 0
+    return cluster.nodes - len(cluster.witness_only) - cluster.replication_factor - 1
 
 
 def _draw_damage(rng: random.Random, plan: Plan) -> None:
@@ -472,8 +518,7 @@ def _draw_damage(rng: random.Random, plan: Plan) -> None:
     if cluster.nodes < 3 or cluster.replication_factor < 2 or rng.random() > 0.125:
         return
     if cluster.replication_factor % 2 == 0:
-        to_spare = cluster.nodes - len(cluster.witness_only) - cluster.replication_factor - 1
-        if cluster.min_insync_replicas >= cluster.replication_factor and to_spare < 2:
+        if cluster.machines or (cluster.min_insync_replicas >= cluster.replication_factor and _to_spare(cluster) < 2):
             # Writing could become impossible: no node can replace a damaged replica. One may be occupied by a witness
             # that should be elsewhere.
             return
@@ -529,6 +574,12 @@ def _draw_quotas(rng: random.Random, plan: Plan) -> None:
     """Draws quotas for some clients, super users or not, in most seeds with ACLs."""
     if rng.random() < 0.7:
         plan.quotas_us = rng.choice(((20_000, 300_000), (200_000, 1_500_000)))
+
+
+def _draw_settings(rng: random.Random, plan: Plan) -> None:
+    """Draws changes of settings of nodes in a quarter of the seeds."""
+    if rng.random() < 0.25:
+        plan.settings_us = rng.choice(((20_000, 200_000), (200_000, 1_000_000)))
 
 
 # -- the faults -------------------------------------------------------------------------------------------------------

@@ -76,6 +76,13 @@ def draw_clients(rng: random.Random, with_groups: bool, election_timeout_ms: int
     )
 
 
+def draw_racks(rng: random.Random, plan: ClientsPlan, racks: tuple[str, ...]) -> None:
+    """Puts most consumers into racks, so that they read from followers, and change with the leaders."""
+    every = [habits.options for habits in plan.consumers.values()] + [habits.options for habits, _ in plan.groups]
+    for options in every:
+        options["client_rack"] = rng.choice((None, *racks))
+
+
 def _calls(rng: random.Random) -> dict[str, Any]:
     return {
         "request_timeout_ms": rng.choice((300, 1_000, 5_000)),

@@ -197,7 +197,7 @@ class RestoreSimulation:
         answers: list[ProtoMessage | Unanswered],
     ) -> bool:
         image = self.cluster.processes[self.cluster.node_ids[0]].image
-        # That node may have been down when the topic was created, and not know of it yet.
+        # That node may have been down when the topic was created, and not have it yet.
         topic = image.topics_by_id.get(partition.topic_id) if image is not None else None
         leader = topic.partitions[partition.backup.number].leader if topic is not None else NO_NODE
         if leader in self.cluster.processes:

@@ -38,9 +38,10 @@ from quorumlog.simulator.world.operators import (
     RecordDeleter,
     TimeProbe,
 )
-from quorumlog.simulator.world.readers import EndOffsetProbe, SimConsumer
+from quorumlog.simulator.world.readers import PLAIN, EndOffsetProbe, ReaderOptions, SimConsumer
 from quorumlog.simulator.world.restricted_clients import PRINCIPALS, RestrictedClient, RightsChanger
 from quorumlog.simulator.world.scheduler import Scheduler
+from quorumlog.simulator.world.settings_changer import SettingsChanger
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -68,7 +69,7 @@ CONVERGENCE_CHECK_US = SECOND // 10
 @dataclass(slots=True)
 class SeedResult:
     """Result of one seed. ``violation`` is None if all invariants hold; otherwise the run ended with it, so that
-    ``events``, ``steps`` (of all nodes together) and ``virtual_us`` tell its progress.
+    ``events``, ``steps`` (of all nodes together) and ``virtual_us`` show its progress.
 
     For consumer groups: their number, the number of changes of their state, processed records, records processed again
     (by reason), and events of members.
@@ -106,6 +107,7 @@ class Simulation:
         disks_lie: plants a fault: disks report completion before the sync. The run must then fail.
         with_groups: use consumer groups in any case.
         with_rights: authorization is on, with clients that need ACLs, and changes of these.
+        with_machines: several nodes share a machine in any case.
     """
 
     def __init__(
@@ -115,9 +117,10 @@ class Simulation:
         disks_lie: bool = False,
         with_groups: bool = False,
         with_rights: bool = False,
+        with_machines: bool = False,
     ) -> None:
         self.seed = seed
-        self.plan = draw_plan(seed, with_groups, with_rights)
+        self.plan = draw_plan(seed, with_groups, with_rights, with_machines)
         self.plan.cluster.disks_lie = disks_lie
         self.scheduler = Scheduler(seed)
         self.history = History()
@@ -135,6 +138,7 @@ class Simulation:
         self._verdict = GroupVerdict()
         self._faults: SimFaults | None = None
         self._damage_mover: DamageMover | None = None
+        self._settings_changer: SettingsChanger | None = None
         self._created: set[str] = set()
         self._readers_stopped = False
         self._healed = False
@@ -188,6 +192,10 @@ class Simulation:
             self.scheduler.after(self._rng.randint(0, 100_000), lambda node=node: self._start(node))  # type: ignore[misc]
         for name in self._topics:
             self._create(name)
+        if self.plan.settings_us[1]:
+            self._settings_changer = SettingsChanger(
+                self.cluster, self.scheduler, lambda: self._healed, self.plan.settings_us
+            )
         if self.plan.faults.from_the_start:
             self._hurt()
             return
@@ -241,16 +249,7 @@ class Simulation:
                 )
             )
         for partition in self.plan.watched:
-            self._consumers.append(self._consumer(f"consumer-{partition}", partition))
-            EndOffsetProbe(
-                f"probe-{partition}",
-                partition,
-                self.cluster,
-                self.scheduler,
-                self.history,
-                lambda: self._readers_stopped,
-                self.plan.probe_us,
-            )
+            self._watch(partition)
         spaces = {node: FetchSessionSpace(self.plan.kafka.kept_partitions) for node in self.cluster.node_ids}
         for reader in self.plan.kafka.readers:
             self._kafka_readers.append(SimKafkaReader(reader, self.cluster, self.scheduler, self.history, spaces))
@@ -356,8 +355,24 @@ class Simulation:
         )
         self._producers.append(writer)
 
-    def _consumer(self, name: str, partition: PartitionName, final: bool = False) -> SimConsumer:
-        return SimConsumer(name, partition, self.cluster, self.scheduler, self.history, self.cluster, final)
+    def _watch(self, partition: PartitionName) -> None:
+        """Starts the readers of a partition."""
+        self._consumers.append(self._consumer(f"consumer-{partition}", partition))
+        if self.plan.replica_readers:
+            wanders = ReaderOptions(from_replicas=True)
+            self._consumers.append(self._consumer(f"wanderer-{partition}", partition, wanders))
+        EndOffsetProbe(
+            f"probe-{partition}",
+            partition,
+            self.cluster,
+            self.scheduler,
+            self.history,
+            lambda: self._readers_stopped,
+            self.plan.probe_us,
+        )
+
+    def _consumer(self, name: str, partition: PartitionName, options: ReaderOptions = PLAIN) -> SimConsumer:
+        return SimConsumer(name, partition, self.cluster, self.scheduler, self.history, self.cluster, options)
 
     def _are_metadata_whole(self) -> bool:
         return not any(each.disk.damaged.get(METADATA_GROUP) for each in self.cluster.processes.values())
@@ -382,6 +397,10 @@ class Simulation:
             missing = missing_for_convergence(self.cluster, self._topics, self._producers)
             if not missing and self._damage_mover is not None:
                 missing = self._damage_mover.missing()
+            if not missing and self._settings_changer is not None:
+                missing = self._settings_changer.missing(
+                    {node: process.image for node, process in self.cluster.processes.items()}
+                )
             if not missing:
                 return
         raise Violation(f"no convergence {CONVERGENCE_US // SECOND} s after healing: {missing}")
@@ -394,9 +413,11 @@ class Simulation:
     def _read_all(self) -> None:
         self._stop_readers()
         ends = {name: committed_end(self.cluster, name) for name in self.plan.partitions}
-        finals = [
-            self._consumer(f"final-{name}", name, final=True) for name, end in ends.items() if end or len(ends) < 5
-        ]
+        read = [name for name, end in ends.items() if end or len(ends) < 5]
+        finals = [self._consumer(f"final-{name}", name, ReaderOptions(final=True)) for name in read]
+        if self.plan.replica_readers:
+            everywhere = ReaderOptions(final=True, from_replicas=True)
+            finals += [self._consumer(f"last-{name}", name, everywhere) for name in read]
 
         def done() -> bool:
             return all(reader.position >= ends[reader.partition] for reader in finals) and not any(

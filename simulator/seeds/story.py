@@ -12,13 +12,14 @@ class Story(Enum):
     """The subject of a seed; the value is the option that requests it.
 
     NODES: nodes with simulated protocol clients, in one of three seeds with consumer groups. GROUPS: the same, with
-    consumer groups in every seed. RIGHTS: the same, with clients that need ACLs, which change. CLIENTS: the SDK's own
-    clients, in odd seeds in groups too.
+    consumer groups in every seed. RIGHTS: the same, with clients that need ACLs, which change. MACHINES: the same, with
+    several nodes on each machine, in every seed. CLIENTS: the SDK's own clients, in odd seeds in groups too.
     """
 
     NODES = ""
     GROUPS = " --groups"
     RIGHTS = " --rights"
+    MACHINES = " --machines"
     CLIENTS = " --clients"
 
 
@@ -26,4 +27,14 @@ def run_story(seed: int, story: Story = Story.NODES) -> SeedResult:
     """Runs one seed in this process."""
     if story is Story.CLIENTS:
         return ClientSimulation(seed, with_groups=seed % 2 == 1).run()
-    return Simulation(seed, with_groups=story is Story.GROUPS, with_rights=story is Story.RIGHTS).run()
+    return simulation_of(seed, story).run()
+
+
+def simulation_of(seed: int, story: Story) -> Simulation:
+    """Returns the simulation of a seed of any kind but that of the SDK's own clients."""
+    return Simulation(
+        seed,
+        with_groups=story is Story.GROUPS,
+        with_rights=story is Story.RIGHTS,
+        with_machines=story is Story.MACHINES,
+    )

@@ -149,9 +149,9 @@ def transcript(seed: int, only_faults: frozenset[int] | None, with_groups: bool 
     violation = result.violation or ""
     group = group_concerned(violation, simulation.cluster)
     plan = simulation.plan
-    told = [line for line in narrator.lines if line.group is not None and group in (None, line.group)][-MOST_TOLD:]
+    shown = [line for line in narrator.lines if line.group is not None and group in (None, line.group)][-MOST_TOLD:]
     faults = [line for line in narrator.lines if line.group is None]
-    story = sorted((*told, *faults), key=lambda line: line.at_us)
+    story = sorted((*shown, *faults), key=lambda line: line.at_us)
     head = [
         f"seed {seed}: {violation or 'all invariants hold'}",
         f"after {result.events} events, {result.steps} steps, {len(result.struck)} faults",
@@ -161,7 +161,7 @@ def transcript(seed: int, only_faults: frozenset[int] | None, with_groups: bool 
         *(f"{name}: {options}" for name, options in plan.producers.items()),
         *(str(group) for group in (*plan.groups, *plan.classic_groups)),
         "",
-        f"The last {len(told)} actions of {'all groups' if group is None else f'group {group}'}, and all faults"
+        f"The last {len(shown)} actions of {'all groups' if group is None else f'group {group}'}, and all faults"
         " (seconds; < received, > sent):",
         "",
     ]

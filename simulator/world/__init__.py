@@ -25,6 +25,7 @@ Clients of partitions and of the cluster:
   answers that nodes give them.
 - ``limited_clients``: the administrator who changes quotas and is limited by them; ``quota_judge``: judges how nodes
   throttle clients with quotas.
+- ``settings_changer``: an operator who changes settings of nodes; ``settings_judge``: what nodes do with them.
 - ``damage_mover``: an operator who moves partitions away from damaged replicas.
 - ``replica_sets``: the rest of a Raft group without one of its replicas.
 - ``metadata_probe``: changes topics at one node and reads the metadata at another, linearizably.

@@ -16,11 +16,22 @@ from typing import NamedTuple, Protocol
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.chaos.checkers.history import History, Operation, OperationKind, OperationOutcome
+from quorumlog.server.requests.refused_batches import REMEMBERED_US
+from quorumlog.simulator.models.committed_partition import Violation
 from quorumlog.simulator.models.records import TOMBSTONE, arrow_payload, kafka_entry, text_payload
 from quorumlog.simulator.world.scheduler import Scheduler
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
-from quorumlog.wire.entry import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, SEQUENCE_MODULUS, Codec, build_batch
+from quorumlog.wire.entry import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    SEQUENCE_MODULUS,
+    BatchHeader,
+    Codec,
+    build_batch,
+    parse_header,
+)
 
 ACKS_ALL = -1
 #: Number of a producer's batches that a partition remembers: none may be sent further ahead of the oldest unsettled
@@ -206,6 +217,41 @@ class Judge(Protocol):
         self, node: int, name: PartitionName, group: int, values: list[str], acks: int, result: pb.ProduceResult
     ) -> None:
         """Judges an acknowledgement of a batch by a node."""
+
+    def batch_refused(self, node: int, group: int, header: BatchHeader, problem: Error) -> None:
+        """Judges a node's refusal of an idempotent producer's batch."""
+
+
+class SequenceJudge:
+    """Verifies that no node calls a sequence broken because it has itself refused a batch of it for a moment."""
+
+    def __init__(self) -> None:
+        #: By node, its life, the group, the producer, its epoch and the sequence number: when it was refused (µs).
+        self._refused: dict[tuple[int, ...], int] = {}
+
+    def refused(
+        self, now: int, process: tuple[int, int], group: int, header: BatchHeader, problem: Error, expected: int
+    ) -> None:
+        """Judges the refusal of a batch.
+
+        Arguments:
+            process: the node and its life.
+            expected: the sequence number that the node expects next.
+
+        Raises:
+            Violation: the next batch of the sequence was refused by the same process just before.
+        """
+        place = *process, group, header.producer_id, header.producer_epoch
+        if problem.code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID):
+            since = now - self._refused.get((*place, expected), -REMEMBERED_US)
+            # The node's clock may deviate from the simulation's.
+            if header.base_sequence > expected and since < REMEMBERED_US * 4 // 5:
+                raise Violation(
+                    f"node {process[0]} calls sequence {header.base_sequence} of producer {header.producer_id} broken"
+                    f" {since} us after it has refused sequence {expected} itself: {problem.message}"
+                )
+        elif problem.retriable and problem.definite:
+            self._refused[(*place, header.base_sequence)] = now
 
 
 class SimProducer:
@@ -415,6 +461,8 @@ class SimProducer:
             result = message.results[0]
             if result.error.code == ErrorCode.NONE:
                 self._judge.batch_acknowledged(node, lane.name, known.group, batch.values, self._options.acks, result)
+            elif self._options.acks == ACKS_ALL:
+                self._judge.batch_refused(node, known.group, parse_header(batch.data), result.error)
 
         self._port.request(self.name, node, request, answered, served)
 

@@ -33,7 +33,7 @@ from quorumlog.server.step.request_context import UNKNOWN_CLIENT, Listener, Requ
 from quorumlog.server.transport.peers.peer_codec import decode_frame, encode_frame, parse_frame
 from quorumlog.simulator.models.committed_partition import TopicRetention, Violation
 from quorumlog.simulator.models.records import is_compacted
-from quorumlog.simulator.world.clients import ACKS_ALL, Answer, PartitionName, Unanswered
+from quorumlog.simulator.world.clients import ACKS_ALL, Answer, PartitionName, SequenceJudge, Unanswered
 from quorumlog.simulator.world.disk import DiskOptions, SimDisk
 from quorumlog.simulator.world.invariants import ClusterInvariants, check_promise
 from quorumlog.simulator.world.network import NetworkOptions, SimNetwork
@@ -43,8 +43,8 @@ from quorumlog.simulator.world.rights_judge import RightsJudge
 from quorumlog.simulator.world.scheduler import Scheduler
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
-from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.wire.entry import parse_header
+from quorumlog.v1.errors_pb2 import Error, ErrorCode
+from quorumlog.wire.entry import BatchHeader, parse_header
 from quorumlog.wire.kafka.entry import is_kafka
 from quorumlog.wire.topic_names import GROUPS_TOPIC
 
@@ -61,6 +61,8 @@ class ClusterOptions:
     Arguments:
         witness_only: nodes with witnesses, and without replicas.
         kafka: nodes that serve Kafka clients, or claim to.
+        racks: of the nodes, the first one's first; empty: no node has one.
+        machines: of the nodes, likewise; empty: each is a machine of its own. Machines of equal names fail together.
         pace: factor of the node's own times (heartbeats, timeouts, checks).
         clock_rates_ppm: minimum and maximum deviation of a machine's clock, in millionths.
     """
@@ -86,6 +88,8 @@ class ClusterOptions:
     clock_rates_ppm: tuple[int, int] = (0, 0)
     witness_only: tuple[int, ...] = ()
     kafka: tuple[int, ...] = ()
+    racks: tuple[str, ...] = ()
+    machines: tuple[str, ...] = ()
     authorization: AuthorizationOptions = field(default_factory=AuthorizationOptions)
 
 
@@ -135,6 +139,7 @@ class SimCluster:
         self.quotas = QuotaJudge(max(0, *options.clock_rates_ppm) / 1e6)
         self.rights = RightsJudge(options.authorization.super_users, self._name_of_topic)
         self._numbers = {f"node-{number}:1": number for number in range(1, options.nodes + 1)}
+        self._sequences = SequenceJudge()
         self._told: dict[int, tuple[int, int, int]] = {}
         #: The partition of each current or former group, and the id of its topic.
         self.partition_names: dict[int, tuple[PartitionName, bytes]] = {}
@@ -143,9 +148,11 @@ class SimCluster:
         self.topics_gone: dict[bytes, int] = {}
         #: The successive states of each topic id.
         self.topic_states: dict[bytes, list[TopicState]] = {}
-        controllers = {number: address for address, number in list(self._numbers.items())[:3]}
-        if options.nodes >= 5:
-            controllers = {number: address for address, number in self._numbers.items()}
+        voters = len(set(options.machines)) or options.nodes
+        # With machines, the first nodes are on different ones.
+        controllers = {
+            number: address for address, number in list(self._numbers.items())[: voters if voters >= 5 else 3]
+        }
         self.processes: dict[int, SimProcess] = {}
         for address, number in self._numbers.items():
             self._disks[number] = SimDisk(
@@ -156,24 +163,7 @@ class SimCluster:
                 self.invariants.before_sync,
                 lies=options.disks_lie,
             )
-            node_options = NodeOptions(
-                node_id=number,
-                address=address,
-                endpoints=(Endpoint(Listener.KAFKA, f"node-{number}", 9092),) if number in options.kafka else (),
-                controllers=controllers,
-                raft=options.raft,
-                limits=options.limits,
-                balance=options.balance,
-                groups=options.groups,
-                scrub=options.scrub,
-                repair=options.repair,
-                authorization=options.authorization,
-                witness_only=number in options.witness_only,
-                metadata_checkpoint_entries=options.metadata_checkpoint_entries,
-                producer_id_expiration_us=options.producer_id_expiration_us,
-                snapshot_stall_us=options.snapshot_stall_us,
-                compaction_interval_us=options.compaction_interval_us,
-            )
+            node_options = node_options_of(options, number, address, controllers)
             rate_ppm = scheduler.stream(f"clock-{number}").randint(*options.clock_rates_ppm)
             self.processes[number] = SimProcess(
                 paced(node_options, options.pace), self._disks[number], scheduler, self.network, self, rate_ppm
@@ -205,7 +195,8 @@ class SimCluster:
         """Gives a node's machine an empty disk, on which its process starts with the same id.
 
         Arguments:
-            moved_aside: the process has moved the old storage aside, because it was damaged, and knows its owner.
+            moved_aside: the process has moved the old storage aside, because it was damaged, and has recorded its
+                owner.
         """
         process = self.processes[node]
         if moved_aside:
@@ -228,6 +219,13 @@ class SimCluster:
                 process.resume()
 
     # -- for the network ------------------------------------------------------------------------------------------
+
+    def on_machine_of(self, node: int) -> tuple[int, ...]:
+        """Returns all nodes of a node's machine."""
+        machines = self.options.machines
+        if not machines:
+            return (node,)
+        return tuple(each for each in self.processes if machines[each - 1] == machines[node - 1])
 
     def is_up(self, node: int) -> bool:
         """True if the process is running (even if it is paused)."""
@@ -263,6 +261,7 @@ class SimCluster:
         if self.options.authorization.enabled:
             self._judge_rights(process, events, effects)
             self.quotas.stepped(process.node_id, process.life, self.scheduler.now, image, events, effects)
+        self.invariants.settings.stepped(process.options, process.life, image, effects.settings)
         self.invariants.latest_wall_ms = max(self.invariants.latest_wall_ms, process.wall_ms)
         touched = effects.groups if process.steps % FULL_CHECK_STEPS else process.replicas
         self.invariants.after_step(process.node_id, process.replicas, touched)
@@ -288,6 +287,8 @@ class SimCluster:
             process.node_id, image.applied_index, lambda: image_digest(image)
         ):
             self.invariants.topics_at(image.applied_index, image.topic_table)
+            if self.options.machines:
+                self.invariants.apart_at(image.partitions.values(), self.options.machines)
             self._note_topics(image)
             for group, partition in image.partitions.items():
                 self.invariants.model(group).log.retentions.add(retention_of(partition.topic.configs))
@@ -324,7 +325,7 @@ class SimCluster:
         return [*states[: len(states) - len(later)][-1:], *later]
 
     def rename(self, node: int, address: str) -> None:
-        """Lets the node's next process listen at another address; peers that know the former one still find it."""
+        """Lets the node's next process listen at another address; peers that have the former one still find it."""
         self._numbers[address] = node
         self.processes[node].move_to(address)
 
@@ -351,9 +352,14 @@ class SimCluster:
         other = self._numbers[address]
 
         def answer() -> None:
-            asked, asker = self.processes[other], self.processes[node]
-            if asked.node is not None and asker.running and not asked.paused and self.network.reachable(node, other):
-                asker.deliver(PeerIdentified(asked.node.identity, asked.node.standing(node)))
+            contacted, asker = self.processes[other], self.processes[node]
+            if (
+                contacted.node is not None
+                and asker.running
+                and not contacted.paused
+                and self.network.reachable(node, other)
+            ):
+                asker.deliver(PeerIdentified(contacted.node.identity, contacted.node.standing(node)))
 
         self.scheduler.after(self._rng.randint(500, 4_000), answer)
 
@@ -473,29 +479,38 @@ class SimCluster:
             node, group, result.base_offset, result.leader_epoch, values, copies, acks == ACKS_ALL
         )
 
+    def batch_refused(self, node: int, group: int, header: BatchHeader, problem: Error) -> None:
+        """Judges a refusal: a sequence that the node has broken itself is not the producer's fault."""
+        process = self.processes[node]
+        expected = process.next_sequence(group, header)
+        self._sequences.refused(self.scheduler.now, (node, process.life), group, header, problem, expected)
+
     def told_end(self, group: int) -> int:
         """Returns the highest high watermark of a group that was reported to a reader."""
         return self._told.get(group, (0, 0, 0))[1]
 
     def entries_served(
-        self, node: int, name: PartitionName, group: int, fetch_offset: int, result: pb.FetchResult
+        self, node: int, name: PartitionName, group: int, request: pb.FetchRequest, result: pb.FetchResult
     ) -> None:
-        """Judges an answer to a fetch: only committed and available records, and a high watermark and a log start that
-        never go back.
+        """Judges an answer to a fetch of one partition: only committed and available records. A leader's high watermark
+        and log start never go back; a follower may be behind, but never refuses an offset that it may get.
         """
         log = self.invariants.model(group).log
-        # A deposed leader that does not know it yet may lag behind.
+        fetch_offset = request.partitions[0].fetch_offset
+        follows = request.from_replicas and self.invariants.model(group).leaders.get(result.leader_epoch) != node
+        # A deposed leader that has not learned it yet may lag behind.
         if (
             result.error.code == ErrorCode.OFFSET_OUT_OF_RANGE
             and fetch_offset >= log.log_start
-            and self._leads_last(node, group)
+            and (follows or self._leads_last(node, group))
         ):
             raise Violation(
                 f"node {node} refuses offset {fetch_offset} of {name}, which is kept: {result.error.message}"
             )
         if result.error.code != ErrorCode.NONE:
             return
-        self.invariants.served(node, group, result.leader_epoch)
+        if not follows:
+            self.invariants.served(node, group, result.leader_epoch)
         start, end = result.log_start_offset, result.high_watermark
         for entry in result.entries:
             header = parse_header(entry)
@@ -515,7 +530,7 @@ class SimCluster:
                 f" {log.next_offset}"
             )
         newest, highest, latest = self._told.get(group, (0, 0, 0))
-        if result.leader_epoch >= newest:
+        if not follows and result.leader_epoch >= newest:
             if end < highest or start < latest:
                 raise Violation(
                     f"high watermark or log start of {name} went back from {highest}, {latest} (epoch {newest}) to"
@@ -527,7 +542,7 @@ class SimCluster:
 @cache
 def _retention_of(configs: tuple[tuple[str, str], ...]) -> TopicRetention:
     config = parse_topic_config(dict(configs))
-    if config.compacts:
+    if not config.deletes:
         return TopicRetention(-1, -1)
     return TopicRetention(config.retention_bytes, config.retention_ms)
 
@@ -535,6 +550,30 @@ def _retention_of(configs: tuple[tuple[str, str], ...]) -> TopicRetention:
 def retention_of(configs: Mapping[str, str]) -> TopicRetention:
     """Returns the automatic deletion that a topic's configuration allows."""
     return _retention_of(tuple(sorted(configs.items())))
+
+
+def node_options_of(options: ClusterOptions, number: int, address: str, controllers: dict[int, str]) -> NodeOptions:
+    """Returns the options of one node of a cluster."""
+    return NodeOptions(
+        node_id=number,
+        address=address,
+        endpoints=(Endpoint(Listener.KAFKA, f"node-{number}", 9092),) if number in options.kafka else (),
+        controllers=controllers,
+        raft=options.raft,
+        limits=options.limits,
+        balance=options.balance,
+        groups=options.groups,
+        scrub=options.scrub,
+        repair=options.repair,
+        authorization=options.authorization,
+        witness_only=number in options.witness_only,
+        rack=options.racks[number - 1] if options.racks else "",
+        machine=options.machines[number - 1] if options.machines else "",
+        metadata_checkpoint_entries=options.metadata_checkpoint_entries,
+        producer_id_expiration_us=options.producer_id_expiration_us,
+        snapshot_stall_us=options.snapshot_stall_us,
+        compaction_interval_us=options.compaction_interval_us,
+    )
 
 
 def paced(options: NodeOptions, pace: float) -> NodeOptions:

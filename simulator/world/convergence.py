@@ -89,7 +89,7 @@ def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producer
     wanted = sorted(image.quorum.voters or rafts[0].configuration.voters)
     for raft in rafts:
         if raft.configuration.is_joint or sorted(raft.configuration.voters) != wanted:
-            return f"nodes {wanted} are to vote in the metadata quorum, node {raft.node_id} knows {raft.configuration}"
+            return f"nodes {wanted} must vote in the metadata quorum, node {raft.node_id} has {raft.configuration}"
     leaving = [broker.node_id for broker in image.departures.leaving()]
     if leaving:
         return f"nodes {leaving} are still being drained"
@@ -103,7 +103,7 @@ def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producer
         leader = cluster.processes.get(partition.leader)
         replica = leader.replicas.get(group) if leader is not None else None
         if replica is None or not replica.raft.is_leader or replica.raft.term != partition.leader_epoch:
-            return f"group {group} is led otherwise than the metadata says (node {partition.leader})"
+            return f"group {group} is not led by the leader in the metadata (node {partition.leader})"
         if partition.is_moving:
             return f"group {group} is still on its way to {partition.replicas}"
         forgets = isinstance(replica.machine, Partition) and replica.machine.producers.deleted()

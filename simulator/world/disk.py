@@ -127,10 +127,10 @@ class SimDisk:
         when = self._last_sync = max(self._scheduler.now + delay, self.stalled_until, self._last_sync)
         number = transaction.number
         # The sync ends shortly before the node is notified: a crash in between keeps unacknowledged data.
-        told = self._scheduler.now + 50 if self._lies else when + self._rng.randint(10, 200)
+        reported = self._scheduler.now + 50 if self._lies else when + self._rng.randint(10, 200)
         self._timers = [timer for timer in self._timers if timer.action is not None]
         self._timers.append(self._scheduler.at(when, self._sync))
-        self._timers.append(self._scheduler.at(told, lambda: done(StorageDone(number))))
+        self._timers.append(self._scheduler.at(reported, lambda: done(StorageDone(number))))
 
     def _fail(self, transaction: Transaction, done: Callable[[StorageDone | StorageFailed], None]) -> None:
         """Fails a commit with an I/O error: it may be on the disk or not, and the process must exit, as pages may be
@@ -301,7 +301,7 @@ class SimDisk:
         if not 0 <= start < stop <= len(durable.entries):
             what = f"node {self.node_id} reads {first}..{last} of group {group}, which has"
             what += f" {durable.anchor.index + 1}..{durable.last.index}"
-            # The log may have changed since a job was submitted. A step knows the current state.
+            # The log may have changed since a job was submitted. A step uses the current state.
             assert self.read_by_job, what
             raise LookupError(what)
         taken: list[Entry] = []

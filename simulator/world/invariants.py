@@ -1,14 +1,14 @@
 """Invariants that must hold after every step of any node, checked incrementally: only what the step touched is checked.
 
-The checker keeps one model of the whole cluster: per group the committed log (from the first node that knew an entry to
-be committed), the leader of each term, and every entry's hash by (index, term). Since entries are chained by hash,
-equal ids at one place mean equal logs up to there, so single comparisons stand for whole prefixes.
+The checker keeps one model of the whole cluster: per group the committed log (from the first node that had learned an
+entry to be committed), the leader of each term, and every entry's hash by (index, term). Since entries are chained by
+hash, equal ids at one place mean equal logs up to there, so single comparisons stand for whole prefixes.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -38,6 +38,7 @@ from quorumlog.simulator.models.coordinator_models import CoordinatorModels
 from quorumlog.simulator.models.records import values_of
 from quorumlog.simulator.world.disk import SimDisk
 from quorumlog.simulator.world.durable_raft_group import DurableRaftGroup
+from quorumlog.simulator.world.settings_judge import SettingsJudge
 from quorumlog.storage.transaction import RaftGroupWrite, Transaction
 from quorumlog.wire.entry import parse_envelope
 
@@ -55,7 +56,7 @@ class RaftView(Protocol):
 
     @property
     def commit_index(self) -> int:
-        """Highest index it knows to be committed."""
+        """Highest index it has learned to be committed."""
 
     @property
     def first_index(self) -> int:
@@ -138,6 +139,7 @@ class ClusterInvariants:
     ) -> None:
         self.groups: dict[int, RaftGroupModel] = {}
         self.images: dict[int, str] = {}
+        self.settings = SettingsJudge()
         self.elections = 0
         self.latest_wall_ms = self.now_us = 0
         self.coordinators = CoordinatorModels(self._end_of)
@@ -156,6 +158,22 @@ class ClusterInvariants:
         """Stores the partitions by the metadata of an index: deleted ones are no longer checked."""
         if applied > self._newest_table[0]:
             self._newest_table = (applied, table.next_group, frozenset(table.partitions))
+
+    def apart_at(self, partitions: Iterable[PartitionRecord], machines: Sequence[str]) -> None:
+        """Checks that each partition's replicas and its witness are on distinct machines, those that it has and those
+        that it should have.
+
+        Arguments:
+            machines: of the nodes, the first one's first.
+
+        Raises:
+            Violation: two of them share a machine.
+        """
+        for partition in partitions:
+            for nodes in (partition.voters, partition.wanted_voters, partition.intended_voters):
+                if len({machines[node - 1] for node in nodes}) < len(nodes):
+                    shown = ", ".join(f"{node} on {machines[node - 1]}" for node in nodes)
+                    raise Violation(f"two of the nodes of {partition.name} share a machine: {shown}")
 
     def hosts_at(self, node: int, partitions: Mapping[int, PartitionRecord]) -> None:
         """Stores a node's metadata about the replicas on its disk: it may destroy those that were moved away, even if a
@@ -188,7 +206,7 @@ class ClusterInvariants:
         return model
 
     def process_started(self, node: int) -> None:
-        """Drops the node's volatile state; entries that it knew to be committed may be reported again."""
+        """Drops the node's volatile state; entries that it had learned to be committed may be reported again."""
         for key in [key for key in self._seen if key[0] == node]:
             del self._seen[key]
         self._image_indexes.pop(node, None)
@@ -549,7 +567,7 @@ class ClusterInvariants:
         elected = self.model(group).leaders.get(epoch)
         if elected != leader and not self.is_deleted(group):
             raise Violation(
-                f"the metadata says that node {leader} leads epoch {epoch} of group {group}: {elected} does"
+                f"the metadata has node {leader} as leader in epoch {epoch} of group {group}: {elected} was elected"
             )
 
     def served(self, node: int, group: int, epoch: int) -> None:

@@ -172,7 +172,7 @@ class SimKafkaReader:
     # -- requests -----------------------------------------------------------------------------------------------------
 
     def _wanted(self, node: int) -> dict[PartitionName, _Wish]:
-        """Returns the partitions to fetch from a node: those that it leads, as far as the reader knows."""
+        """Returns the partitions to fetch from a node: those that it leads, according to the reader."""
         wanted: dict[PartitionName, _Wish] = {}
         for name, position in self.positions.items():
             known = self._directory.partitions.get(name)
@@ -196,7 +196,9 @@ class SimKafkaReader:
         if not wanted and (not fetches.session or self._rng.random() < 0.9):
             self._again(fetches, _LATER_US)
             return
-        fetches.asked = {name: wish for name, wish in wanted.items() if fetches.named.get(name) != wish}
+        fetches.asked = {
+            name: parameters for name, parameters in wanted.items() if fetches.named.get(name) != parameters
+        }
         fetches.forgotten = [name for name in fetches.named if name not in wanted]
         if fetches.link is None:
             fetches.link = SimKafkaLink(
@@ -273,15 +275,15 @@ class SimKafkaReader:
         wishes = {**fetches.named, **fetches.asked}
         for name in fetches.forgotten:
             wishes.pop(name, None)
-        told = dict(self._told(answer))
-        strangers = told.keys() - wishes.keys()
+        reported = dict(self._told(answer))
+        strangers = reported.keys() - wishes.keys()
         if strangers:
             raise Violation(
-                f"node {fetches.node} tells {self.plan.name} of {sorted(strangers)}, which it does not want"
+                f"node {fetches.node} returns to {self.plan.name} {sorted(strangers)}, which it does not want"
             )
-        if began and wishes.keys() - told.keys():
-            missing = sorted(wishes.keys() - told.keys())
-            raise Violation(f"node {fetches.node} tells {self.plan.name} nothing of {missing}, which it asks for")
+        if began and wishes.keys() - reported.keys():
+            missing = sorted(wishes.keys() - reported.keys())
+            raise Violation(f"node {fetches.node} returns to {self.plan.name} nothing of {missing}, which it asks for")
         if not began:
             self.incremental += 1
             if answer.session_id != fetches.session and wishes:
@@ -289,10 +291,10 @@ class SimKafkaReader:
         if answer.session_id:
             fetches.session, fetches.epoch, fetches.named = answer.session_id, fetches.epoch + 1, wishes
             if not answer.throttle_time_ms:
-                self._judge_silence(fetches, wishes, told)
+                self._judge_silence(fetches, wishes, reported)
         else:
             fetches.ends_session()
-        for name, data in told.items():
+        for name, data in reported.items():
             self._take(name, data, wishes[name], fetches)
 
     def _judge_silence(

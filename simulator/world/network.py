@@ -2,7 +2,7 @@
 
 Streams are gRPC streams, so within one connection nothing is lost, duplicated or reordered; faults show as delay, and
 then as a broken link (all six streams of a pair end together, as in the shipped adapter). Across connections frames are
-lost, and sent again by nodes that cannot know what had arrived.
+lost, and sent again by nodes that cannot tell what had arrived.
 
 An unruly network is worse: it loses, duplicates and reorders frames of streams that stay up. Raft must be safe all the
 same, and the nodes must recover once it behaves.

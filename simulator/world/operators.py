@@ -167,8 +167,8 @@ class Wisher:
             self.end()
             return
         self._scheduler.after(self.rng.randint(*self._interval_us), self._tick)
-        wish = self.wish()
-        self.port.request(self._name, self.rng.choice(self.port.node_ids), wish, lambda answer: None)
+        target = self.wish()
+        self.port.request(self._name, self.rng.choice(self.port.node_ids), target, lambda answer: None)
 
     def wish(self) -> ProtoMessage:
         """Returns the next request."""
@@ -410,7 +410,8 @@ class TimeProbe(Operator):
         newest_ms = max((batch.max_timestamp_ms for batch in log.batches_in_order[-20:]), default=0)
         timestamp_ms = max(0, newest_ms - self.rng.choice((-1, 0, 1, 100, 1_000, 10_000)))
         if log.batches_in_order and self.rng.random() < 0.5:
-            timestamp_ms = self.rng.choice(log.batches_in_order).max_timestamp_ms + self.rng.choice((-1, 0, 1))
+            # Some batches have no timestamp (-1); negative times have other meanings.
+            timestamp_ms = max(0, self.rng.choice(log.batches_in_order).max_timestamp_ms + self.rng.choice((-1, 0, 1)))
         first = 0 if self.rng.random() < 0.7 else self.rng.randint(0, log.next_offset)
         request = pb.ListOffsetsRequest(timeout_ms=500, takes_kafka_batches=True)
         request.partitions.add(

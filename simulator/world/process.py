@@ -13,6 +13,7 @@ from quorumlog.server.config.options import NodeOptions
 from quorumlog.server.hosting.raft_host import HostedReplica
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.node.node import Node
+from quorumlog.server.partition.partition import Partition
 from quorumlog.server.process.job_thread import carry_out
 from quorumlog.server.step.events import (
     ClientGone,
@@ -32,6 +33,7 @@ from quorumlog.simulator.world.clients import Answer, Unanswered
 from quorumlog.simulator.world.disk import SimDisk
 from quorumlog.simulator.world.network import SimNetwork
 from quorumlog.simulator.world.scheduler import Scheduler, Timer
+from quorumlog.wire.entry import BatchHeader
 
 #: Duration of a job (µs).
 JOB_US = (50, 5_000)
@@ -150,6 +152,19 @@ class SimProcess:
     def replicas(self) -> Mapping[int, HostedReplica]:
         """The running node's replicas by group; empty if it is not running."""
         return {} if self.node is None else self.node.replicas
+
+    def next_sequence(self, group: int, header: BatchHeader) -> int:
+        """Returns the sequence number that the node expects next from a producer; -1: it has no such replica."""
+        hosted = self.replicas.get(group)
+        if hosted is None or not isinstance(hosted.machine, Partition):
+            return -1
+        known = hosted.machine.producers.known(header.producer_id)
+        return 0 if known is None or known.epoch < header.producer_epoch else known.next_sequence
+
+    @property
+    def options(self) -> NodeOptions:
+        """The options with which its node starts."""
+        return self._options
 
     @property
     def image(self) -> MetadataImage | None:
@@ -313,6 +328,7 @@ class SimProcess:
         self._observer.stepped(self, events, effects)
         self._carry_out(effects)
         if self.node is not None:
+            self.node.check_deadlines()
             self._arm(self.node.next_deadline)
 
     def _arm(self, deadline: int) -> None:
@@ -369,14 +385,14 @@ class SimProcess:
 
     def _end_stream(self, stream: int) -> None:
         """Closes a stream whose client lost its access: pending requests get no answer."""
-        assert stream < DOOR_NUMBERS, "the services of simulated nodes let everybody in"
+        assert stream < DOOR_NUMBERS, "the services of simulated nodes admit every client"
         self._open_streams.discard(stream)
         for number, pending in list(self._pending.items()):
             if pending.stream == stream:
                 self._pending[number] = replace(pending, answered=_nobody, served=None)
                 self.deliver(ClientGone(number))
-                told = pending.answered
-                self._scheduler.after(self._rng.randint(100, 2_000), lambda told=told: told(Unanswered.LOST))  # type: ignore[misc]
+                answer = pending.answered
+                self._scheduler.after(self._rng.randint(100, 2_000), lambda answer=answer: answer(Unanswered.LOST))  # type: ignore[misc]
         self.deliver(StreamClosed(stream))
 
     def _work(self, job: Job, life: int) -> None:

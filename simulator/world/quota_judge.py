@@ -1,7 +1,7 @@
 """Judges how nodes throttle clients with quotas: no more than the quotas in the node's own metadata is allowed, and
 clients without quotas never wait.
 
-It knows nothing of buckets. For each life of a node, each principal and each quota it adds up the allowance since the
+It does not use buckets. For each life of a node, each principal and each quota it adds up the allowance since the
 quota was set, by the elapsed time, and the answered amount. Only requests after the quota count: a burst and one
 request beyond the rate are allowed, because a request that is too large becomes a debt.
 """
@@ -101,9 +101,9 @@ class QuotaJudge:
             known.settled += 1
         answered = {reply.request_id: reply.message for reply in effects.replies}
         for request_id, answer in answered.items():
-            asked = known.asked.pop(request_id, None)
-            if asked is not None:
-                self._answered(node, asked, answer)
+            request = known.asked.pop(request_id, None)
+            if request is not None:
+                self._answered(node, request, answer)
         if effects.halt is None and image is not None and before >= _SETTLED_STEPS <= known.settled:
             self._check_promptness(node, known, events, answered)
 
@@ -164,7 +164,7 @@ class QuotaJudge:
                 self._count(node, asked, "consumer_byte_rate", handed_out)
             return
         if ErrorCode.THROTTLING_QUOTA_EXCEEDED in _codes(answer):
-            self.judged["told to come again"] += 1
+            self.judged["throttled"] += 1
             if not asked.by:
                 raise Violation(f"node {node} throttles {asked.who}, which has no quota: {answer}")
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from google.protobuf.message import Message as ProtoMessage
@@ -23,16 +24,33 @@ class ReadJudge(Protocol):
     """Receives the nodes' answers to fetches."""
 
     def entries_served(
-        self, node: int, name: PartitionName, group: int, fetch_offset: int, result: pb.FetchResult
+        self, node: int, name: PartitionName, group: int, request: pb.FetchRequest, result: pb.FetchResult
     ) -> None:
-        """Judges an answer to a fetch."""
+        """Judges an answer to a fetch of one partition."""
+
+
+@dataclass(slots=True, frozen=True)
+class ReaderOptions:
+    """The way in which a consumer reads.
+
+    Arguments:
+        final: it reads after the cluster has healed, and must read everything.
+        from_replicas: it changes from replica to replica; if final, it reads from no leader of several replicas.
+    """
+
+    final: bool = False
+    from_replicas: bool = False
+
+
+#: Reads from leaders, under faults.
+PLAIN = ReaderOptions()
 
 
 class SimConsumer:
     """Reads one partition from offset 0 on until it is stopped. Records that are no longer retained are skipped.
 
     Arguments:
-        final: it reads after the cluster has healed, and must read everything.
+        options: how it reads.
     """
 
     def __init__(
@@ -43,7 +61,7 @@ class SimConsumer:
         scheduler: Scheduler,
         history: History,
         judge: ReadJudge,
-        final: bool = False,
+        options: ReaderOptions = PLAIN,
     ) -> None:
         self.name = name
         self.partition = partition
@@ -53,7 +71,8 @@ class SimConsumer:
         self._rng = scheduler.stream(name)
         self._history = history
         self._judge = judge
-        self._final = final
+        self._final = options.final
+        self._from_replicas = options.from_replicas
         self._directory = Directory(name, port, scheduler, scheduler.stream(f"{name}/directory"))
         self._attempt = 0
         self._stopped = False
@@ -72,18 +91,19 @@ class SimConsumer:
             self._later()
             return
         self._attempt += 1
-        attempt, node, invoked, offset = self._attempt, known.leader, self._scheduler.now, self.position
+        attempt, node, invoked = self._attempt, self._node(known), self._scheduler.now
         request = pb.FetchRequest(
             correlation_id=attempt,
             max_wait_ms=200,
             min_bytes=1,
             max_bytes=self._rng.choice((300, 4_000, 1 << 20)),
             takes_kafka_batches=True,
+            from_replicas=self._from_replicas,
             partitions=[
                 pb.FetchPartition(
                     topic_id=known.topic_id,
                     partition=self.partition.number,
-                    fetch_offset=offset,
+                    fetch_offset=self.position,
                     leader_epoch=known.epoch if self._rng.random() < 0.5 else -1,
                     max_bytes=1 << 20,
                 )
@@ -93,7 +113,7 @@ class SimConsumer:
         def served(message: ProtoMessage) -> None:
             assert isinstance(message, pb.FetchResponse)
             for result in message.results:
-                self._judge.entries_served(node, self.partition, known.group, offset, result)
+                self._judge.entries_served(node, self.partition, known.group, request, result)
 
         def answered(answer: ProtoMessage | Unanswered) -> None:
             if attempt == self._attempt and not self._stopped:
@@ -102,6 +122,13 @@ class SimConsumer:
 
         self._port.request(self.name, node, request, answered, served)
         self._scheduler.after(1_000_000, lambda: answered(Unanswered.LOST))
+
+    def _node(self, known: KnownPartition) -> int:
+        """Returns the node to read from. A reader of replicas asks any, so former replicas, too."""
+        others = [node for node in self._port.node_ids if node != known.leader]
+        if not self._from_replicas or known.replicas == 1 or not others:
+            return known.leader
+        return self._rng.choice(others if self._final else [*others, known.leader])
 
     def _answered(self, known: KnownPartition, invoked: int, answer: ProtoMessage | Unanswered) -> None:
         if not isinstance(answer, pb.FetchResponse):
@@ -170,8 +197,8 @@ class SimConsumer:
 class EndOffsetProbe:
     """Requests the end of a partition from the presumed leader from time to time: a linearizable read.
 
-    After a leader change it also queries the former leader, and often: that node may not know yet that it was deposed,
-    and must not answer from its stale state.
+    After a leader change it also queries the former leader, and often: that node may not have learned yet that it was
+    deposed, and must not answer from its stale state.
     """
 
     def __init__(

@@ -63,9 +63,9 @@ def _is_majority(sound: set[int], held: Iterable[DurableRaftGroup]) -> bool:
 
 
 def _has_a_say(process: SimProcess, group: int) -> bool:
-    """True if a replica may vote: one that started from scratch may not before it knows that all its former entries are
-    committed. Nor may a node with damaged metadata: it moves its storage aside if it cannot repair them before a
-    restart.
+    """True if a replica may vote: one that started from scratch may not before it has learned that all its former
+    entries are committed. Nor may a node with damaged metadata: it moves its storage aside if it cannot repair them
+    before a restart.
     """
     disk, hosted = process.disk, process.replicas.get(group)
     _, votes_from = former_lives(disk.rows).get(group, (0, 0))

@@ -107,7 +107,7 @@ class RestrictedClient:
     """Sends all kinds of requests, allowed or not, to any node, on streams and without.
 
     Arguments:
-        name: name of its random stream, by which the cluster knows its principal.
+        name: name of its random stream, by which the cluster finds its principal.
         partitions: partitions to choose from.
         stopped: returns True when to end.
     """

@@ -115,9 +115,9 @@ class RightsJudge:
             # The ACLs at the start of a process may change in its first step, unobserved.
             if isinstance(event, ClientRequest) and event.principal not in self._super_users and not is_first:
                 watched.asked[event.request_id] = _AskedRequest(event.message, event.principal, [before])
-        for asked in watched.asked.values():
-            if asked.rules[-1] is not now:
-                asked.rules.append(now)
+        for request in watched.asked.values():
+            if request.rules[-1] is not now:
+                request.rules.append(now)
         for reply in effects.replies:
             answered = watched.asked.pop(reply.request_id, None)
             if answered is not None:

@@ -8,6 +8,15 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
 from importlib.util import find_spec
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mypy_extensions import mypyc_attr as mypyc_attr  # noqa: PLC0414 - for other modules
+else:
+
+    def mypyc_attr(**_: Any) -> Any:
+        """Describes a class to mypyc, and has no effect at run time: programs need not install that package."""
+        return lambda kind: kind
 
 
 class _SourceFinder(MetaPathFinder):

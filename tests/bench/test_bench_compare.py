@@ -1,4 +1,4 @@
-"""Other code beside this checkout: another commit's client and nodes, the bare path, and what is not there."""
+"""Other code beside this checkout: another commit's client and nodes, the bare path, and missing versions."""
 
 from __future__ import annotations
 

@@ -57,16 +57,16 @@ def test_all_budgets_are_shown() -> None:
         budget.port[:], budget.beside[:] = [1.0, 2.0, 3.0], [2.0, 2.0, 2.0]
     console = Console(width=140, record=True)
     show(console, measured, 3)
-    told = console.export_text()
-    assert told.count("0.50-1.50") == len(measured) - 1
-    assert told.count("-1.00-1.00") == 1
-    assert "≤ 1.4" in told and "≥ 0.8" in told
+    reported = console.export_text()
+    assert reported.count("0.50-1.50") == len(measured) - 1
+    assert reported.count("-1.00-1.00") == 1
+    assert "≤ 1.4" in reported and "≥ 0.8" in reported
 
 
 def test_it_is_found_by_its_name() -> None:
     root = Path(__file__).resolve().parents[2]
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-m", "bench", "kafka-port", "--help"], cwd=root, capture_output=True, text=True, check=False
     )
-    assert told.returncode == 0, told.stderr
-    assert "--repetitions" in told.stdout
+    assert reported.returncode == 0, reported.stderr
+    assert "--repetitions" in reported.stdout

@@ -28,8 +28,8 @@ def test_the_second_side_is_held_against_the_first_pair_by_pair() -> None:
 
 def test_it_is_found_by_its_flag() -> None:
     root = Path(__file__).resolve().parents[2]
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-m", "bench", "--tls", "--help"], cwd=root, capture_output=True, text=True, check=False
     )
-    assert told.returncode == 0, told.stderr
-    assert "--kills" in told.stdout
+    assert reported.returncode == 0, reported.stderr
+    assert "--kills" in reported.stdout

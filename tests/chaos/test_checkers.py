@@ -108,7 +108,7 @@ BAD: dict[str, list[Operation]] = {
     "I7 behind what was acknowledged": [send("a", 5, 10), send("b", 4, 20, process="q")],
     "I10 a stale end offset": _changed(lambda h: setattr(h[7], "offset", 2)),
     "I8 a gap": _changed(lambda h: h[9].records.pop(2)),
-    "I3 more is gone than readers were told": _changed(
+    "I3 more is gone than readers were notified of": _changed(
         lambda h: [setattr(h[place], "offset", 1) for place in (8, 10)], trimmed
     ),
     "I5 sent back to the log start": _changed(lambda h: setattr(h[8], "offset", 1), trimmed),

@@ -59,7 +59,7 @@ class FakeCluster:
 
 
 class FakeWorkload:
-    """Has written to every partition before the round begins; reads back as many of each as it is told to."""
+    """Has written to every partition before the round starts; reads back the requested number of each."""
 
     readable = WRITTEN
 
@@ -94,7 +94,7 @@ class FakeWorkload:
 
 
 class FakeAdmin:
-    """Knows nothing."""
+    """A writer without results."""
 
     def __enter__(self) -> FakeAdmin:
         return self
@@ -112,7 +112,7 @@ RunFailing = Callable[..., Run]
 
 @pytest.fixture
 def run_failing(monkeypatch: pytest.MonkeyPatch) -> RunFailing:
-    """Runs a scenario whose first round fails in whatever way it is told."""
+    """Runs a scenario whose first round fails in the given way."""
 
     def run(error: Exception, readable: int = WRITTEN, in_sync: bool = True, cluster: FakeCluster | None = None) -> Run:
         cluster = FakeCluster() if cluster is None else cluster

@@ -31,7 +31,7 @@ def act(
 
 
 def handover() -> list[GroupOperation]:
-    """One member does and commits two records, does a third, and is cut off; the next one begins with the third."""
+    """One member does and commits two records, does a third, and is cut off; the next one starts with the third."""
     return [
         act(Act.READ_COMMITTED, "a", 11, 12, -1),
         act(Act.PROCESS, "a", 15, 20, 0, 2),
@@ -76,7 +76,7 @@ def test_a_handover_is_fine_and_what_was_done_twice_is_explained() -> None:
             {"outcome": OperationOutcome.OK, "invoked_us": 56},
             "a commits offset 3 of t-0 of group g, asked for at 56 µs",
         ),
-        (8, {"invoked_us": 5}, "it belongs to nobody"),
+        (8, {"invoked_us": 5}, "it belongs to no member"),
         (5, {"returned_us": 29}, "a processes t-0 of group g from 2 to 3 between 26 and 30 µs, but does not own"),
         (8, {"offset": 1}, "b commits offset 1 of t-0 of group g after 2"),
         (6, {"offset": -1}, "b reads the committed offset -1 of t-0 of group g after 2"),

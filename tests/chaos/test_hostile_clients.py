@@ -39,10 +39,10 @@ _STREAMS_BROKEN = 60
 @pytest.mark.cluster
 @pytest.mark.timeout(120)
 def test_nodes_refuse_and_live_on() -> None:
-    report = fuzz(requests=12_000, seed=15, duration_s=40, say=lambda line: None)
+    report = fuzz(requests=5_000, seed=15, duration_s=40, say=lambda line: None)
     assert report.passed, report.findings
     assert report.requests > 2_000
-    assert report.by_method.keys() >= METHODS.keys(), "a method that nobody calls"
+    assert report.by_method.keys() >= METHODS.keys(), "a method that is never called"
     assert report.by_method.keys() >= PEER_METHODS.keys()
     for method in ("Produce", "Heartbeat", "CommitOffsets", "InitProducerId", "ListOffsets", "DeleteRecords"):
         assert report.answers.get(f"{method} NONE"), f"no {method} got through: {report.answers}"
@@ -51,7 +51,7 @@ def test_nodes_refuse_and_live_on() -> None:
 @pytest.mark.cluster
 @pytest.mark.timeout(120)
 def test_a_user_with_few_rights_breaks_nothing_and_learns_no_secret() -> None:
-    report = fuzz(requests=2_000, seed=16, duration_s=15, caller=HostileCaller.USER, say=lambda line: None)
+    report = fuzz(requests=1_000, seed=16, duration_s=15, caller=HostileCaller.USER, say=lambda line: None)
     assert report.passed, report.findings
     assert report.outcomes["PERMISSION_DENIED"] > 10
     assert report.answers.get("Produce NONE"), f"nothing got through: {report.answers}"
@@ -60,7 +60,7 @@ def test_a_user_with_few_rights_breaks_nothing_and_learns_no_secret() -> None:
 @pytest.mark.cluster
 @pytest.mark.timeout(120)
 def test_nodes_live_on_whatever_comes_to_the_port_for_kafkas_clients() -> None:
-    report = fuzz(requests=3_000, seed=18, duration_s=20, kafka=True, say=lambda line: None)
+    report = fuzz(requests=1_500, seed=18, duration_s=20, kafka=True, say=lambda line: None)
     assert report.passed, report.findings
     assert report.requests > 1_000
     assert report.outcomes["kafka answered"] > 100
@@ -81,17 +81,17 @@ def test_accepted_batches_are_readable_by_all(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("caller", [HostileCaller.UNSIGNED, HostileCaller.SIGNED_IN])
 def test_the_secured_port_for_kafkas_clients_tells_no_secret_whatever_comes(caller: HostileCaller) -> None:
-    report = fuzz(requests=6_000, seed=19, duration_s=45, kafka=True, caller=caller, say=lambda line: None)
+    report = fuzz(requests=2_500, seed=19, duration_s=45, kafka=True, caller=caller, say=lambda line: None)
     assert report.passed, report.findings
     assert report.requests > 500
-    assert (report.outcomes.get("kafka signed in", 0) > 10) is (caller is HostileCaller.SIGNED_IN)
+    assert (report.outcomes.get("kafka authenticated", 0) > 10) is (caller is HostileCaller.SIGNED_IN)
     assert bool(report.answers.get("Kafka Produce NONE")) is (caller is HostileCaller.SIGNED_IN), report.answers
 
 
 @pytest.mark.cluster
 @pytest.mark.timeout(120)
 def test_who_has_not_signed_in_gets_nothing_but_sign_in() -> None:
-    report = fuzz(requests=2_000, seed=17, duration_s=10, caller=HostileCaller.UNSIGNED, say=lambda line: None)
+    report = fuzz(requests=1_000, seed=17, duration_s=10, caller=HostileCaller.UNSIGNED, say=lambda line: None)
     assert report.passed, report.findings
     assert report.outcomes["UNAUTHENTICATED"] > 50
     assert {answer.partition(" ")[0] for answer in report.answers} <= SIGN_IN_METHODS.keys()

@@ -101,27 +101,27 @@ def test_links_of_others_go_on(proxies: LinkProxies) -> None:
 
 def test_whose_a_connection_is_nobody_asks_until_a_node_is_isolated(proxies: LinkProxies) -> None:
     with echo() as target:
-        asked: list[int] = []
-        proxies.lead_to({1: target, 2: target}, asked.append)  # type: ignore[arg-type]
+        requests: list[int] = []
+        proxies.lead_to({1: target, 2: target}, requests.append)  # type: ignore[arg-type]
         with connected(proxies.addresses[1]) as first, connected(proxies.addresses[2]) as second:
             for link in (first, second):
                 link.sendall(b"a")
                 assert link.recv(100) == b"A"
-            assert asked == []
+            assert requests == []
             proxies.isolate(2)
             # Of both connections at once.
-            assert asked == [1, 2]
+            assert requests == [1, 2]
 
 
 def test_what_goes_on_is_not_held_up_by_the_question_whose_new_connections_are(
     proxies: LinkProxies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[int] = []
+    requests: list[int] = []
     answer = threading.Event()
 
     def slowly(ports: Collection[int], pids: Mapping[int, int | None]) -> dict[int, int]:
-        asked.append(len(ports))
-        assert len(asked) == 1 or answer.wait(PATIENT_S)
+        requests.append(len(ports))
+        assert len(requests) == 1 or answer.wait(PATIENT_S)
         return {}
 
     monkeypatch.setattr(link_proxy, "owners_of", slowly)
@@ -132,13 +132,13 @@ def test_what_goes_on_is_not_held_up_by_the_question_whose_new_connections_are(
         new = [links.enter_context(connected(proxies.addresses[1])) for _ in range(5)]
         for link in new:
             link.sendall(b"new")
-        old.sendall(b"goes on")
-        assert old.recv(100) == b"GOES ON"
+        old.sendall(b"continues")
+        assert old.recv(100) == b"CONTINUES"
         answer.set()
         assert [link.recv(100) for link in new] == [b"NEW"] * 5
-    # Of the old one, of the new one that was there first, and of all others together.
-    assert sum(asked) >= 6
-    assert len(asked) <= 3
+    # Of the old one, of the new one that existed first, and of all others together.
+    assert sum(requests) >= 6
+    assert len(requests) <= 3
 
 
 def test_the_end_of_a_connection_is_passed_on(proxies: LinkProxies) -> None:

@@ -38,8 +38,8 @@ def worked(at_us: int, done: tuple[WorkedRecord, ...], asked_us: int | None = No
 
 
 def commit(number: int, offset: int, at_us: int, told: Event | None = Event.COMMITTED) -> list[MemberEvent]:
-    asked = MemberEvent(at_us * 1_000, Event.COMMITTING, commit=number, offsets=((0, offset),))
-    return [asked] if told is None else [asked, MemberEvent((at_us + 2) * 1_000, told, commit=number)]
+    request = MemberEvent(at_us * 1_000, Event.COMMITTING, commit=number, offsets=((0, offset),))
+    return [request] if told is None else [request, MemberEvent((at_us + 2) * 1_000, told, commit=number)]
 
 
 def first_owner(ending: Sequence[MemberEvent] = ()) -> list[MemberEvent]:

@@ -1,4 +1,4 @@
-"""The checker of numbered records notices what it is there for."""
+"""The checker of numbered records notices the faults that it must detect."""
 
 from quorumlog.chaos.processes.once_checker import OnceChecker
 from quorumlog.chaos.processes.once_writers import VALUE, Fate, Gate, SdkOnceWriter, WriterKind

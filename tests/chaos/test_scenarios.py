@@ -64,7 +64,7 @@ def test_no_acknowledged_record_is_lost(name: str, rounds: int, tmp_path: Path) 
 
 
 def test_a_damaged_file_heals_without_a_hand(tmp_path: Path) -> None:
-    report = run_scenario("damage", rounds=4, report_dir=tmp_path)
+    report = run_scenario("damage", rounds=2, report_dir=tmp_path)
     assert report.passed, "\n".join(report.summary())
     assert report.read > 0
     assert node_processes() == []

@@ -48,7 +48,7 @@ class Nobody:
 
 
 class Rounds(ScenarioRun):
-    """Rounds that end as they are told."""
+    """Rounds that end as scripted."""
 
     def __init__(self, ends: Iterator[tuple[str, ...]], unprovoked: Iterator[list[str]]) -> None:
         self.rounds: list[Round] = []

@@ -13,7 +13,7 @@ from quorumlog.local import LocalCluster
 
 @pytest.fixture
 def command_group() -> tuple[str, ...]:
-    """Returns the arguments with which every command of a module begins."""
+    """Returns the arguments with which every command of a module starts."""
     return ()
 
 

@@ -145,8 +145,8 @@ def test_a_node_that_returns_empty_is_named_and_the_others_go_on(data_dir: Path,
         assert time.monotonic() < deadline, replaced.stderr
 
     def states() -> list[bool]:
-        told = loaded(quorumlog("cluster", "status", "--data-dir", str(data_dir), "-o", "json"))
-        return [state["ready"] for state in told["nodes"]]
+        reported = loaded(quorumlog("cluster", "status", "--data-dir", str(data_dir), "-o", "json"))
+        return [state["ready"] for state in reported["nodes"]]
 
     until(lambda: states() == [True, True, True], "all nodes are ready")
 

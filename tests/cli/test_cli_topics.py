@@ -16,7 +16,7 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def command_group() -> tuple[str, ...]:
-    """Returns the arguments with which every command of this module begins."""
+    """Returns the arguments with which every command of this module starts."""
     return ("topics",)
 
 

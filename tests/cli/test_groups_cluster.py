@@ -104,13 +104,13 @@ def test_offsets_outside_the_log_are_limited_with_a_warning(outcome: Callable[..
 
 
 def test_what_is_not_there_is_named(refuse: Run) -> None:
-    to_earliest = ("groups", "reset-offsets", "nobody", "--to-earliest")
+    to_earliest = ("groups", "reset-offsets", "unused", "--to-earliest")
     assert "'nope' does not exist" in refuse(1, *to_earliest, "--topic", "nope")
     assert "no partition 9; it has 0,1,2" in refuse(1, *to_earliest, "--topic", "orders:9")
-    assert "nobody has committed no offsets" in refuse(1, *to_earliest, "--all-topics")
-    shift = ("groups", "reset-offsets", "nobody", "--topic", "orders", "--shift-by", "1")
+    assert "unused has committed no offsets" in refuse(1, *to_earliest, "--all-topics")
+    shift = ("groups", "reset-offsets", "unused", "--topic", "orders", "--shift-by", "1")
     assert "no offset is committed for orders-0" in refuse(1, *shift)
-    assert "no offsets of orders" in refuse(1, "groups", "delete-offsets", "nobody", "--topic", "orders")
+    assert "no offsets of orders" in refuse(1, "groups", "delete-offsets", "unused", "--topic", "orders")
     assert "249 characters" in refuse(1, "groups", "describe", "x" * 250)
 
 

@@ -69,9 +69,9 @@ def test_a_time_leads_to_the_first_record_as_late_or_to_the_end() -> None:
 
 
 def test_where_nothing_is_committed_there_is_nothing_to_shift() -> None:
-    for wish in (Wish(shift_by=1), Wish(to_current=True)):
+    for request in (Wish(shift_by=1), Wish(to_current=True)):
         with pytest.raises(CommandError, match="no offset is committed for orders-0"):
-            target(wish).offset(PLACE._replace(committed=None))
+            target(request).offset(PLACE._replace(committed=None))
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ async def test_a_classic_group_is_described_by_its_generation_and_its_parts(
         "a": {"t": [0, 1]},
         "b": {"t": [0, 1]},
     }
-    script.groups["busy"].classic_part = b"what nobody knows"
+    script.groups["busy"].classic_part = b"an unknown format"
     [first, _] = json.loads(await run("describe", "busy", "--members", "--output", "json"))
     assert first["assignment"] == {}
 

@@ -124,12 +124,15 @@ def test_without_a_controller_what_is_shown_is_said_to_be_old() -> None:
         def described(*command: str) -> str:
             return cli(three, *command).stderr
 
-        until(lambda: "no controller is active" in described("cluster", "describe"), "node 1 knows that it is alone")
+        until(
+            lambda: "no controller is active" in described("cluster", "describe"),
+            "node 1 has detected that it is alone",
+        )
         for command in (("cluster", "describe", "-o", "json"), ("topics", "describe")):
             said = described(*command)
             assert said.startswith("quorumlog: warning: no controller is active, so this is the last known state, ")
             assert len(said.splitlines()) == 1
-        # Who joins a group now waits, and is told for what.
+        # A member that joins a group now waits, and is shown the reason.
         with running(three, "consume", "orders", "--group", "billing") as consume:
             assert consume.stderr is not None
             warning = consume.stderr.readline()

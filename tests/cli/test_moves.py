@@ -70,7 +70,7 @@ def test_a_stall_is_said_once_and_again_when_it_is_another() -> None:
         now[0] += STALLED_S
 
     for left_bytes in (900, 600, 300):
-        look(1, left_bytes, "it goes on")
+        look(1, left_bytes, "it continues")
     assert said == []
     for why in ("a", "a", "a", "b", "b"):
         look(1, 300, why)
@@ -87,7 +87,7 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(("planned", "told"), [(3_000, 0), (0, 3_000)], ids=["by the plan", "since copies began"])
+@pytest.mark.parametrize(("planned", "told"), [(3_000, 0), (0, 3_000)], ids=["by the plan", "since copies started"])
 def test_a_terminal_shows_the_bytes_that_are_left(planned: int, told: int, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)

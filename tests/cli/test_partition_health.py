@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quorumlog.cli.topic_text import is_unavailable, is_under_min_isr, is_under_replicated
+from quorumlog.cli.topic_text import is_unavailable, is_under_min_isr, is_under_replicated, shares_machine
 from quorumlog.sdk import PartitionDescription, TopicDescription
 
 
@@ -46,3 +46,20 @@ def test_health_counts_the_witness(
         assert is_under_min_isr(topic, partition) is too_few
         assert is_under_replicated(topic, partition) is (in_sync < copies)
         assert is_unavailable(topic, partition) is (leader is None)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "witness", "shares"),
+    [
+        ((1, 2, 5), None, False),
+        ((1, 3, 5), None, True),
+        ((1, 2), 5, False),
+        ((1, 2), 3, True),
+        ((5, 6, 7), None, False),
+    ],
+)
+def test_health_reports_shared_machines(replicas: tuple[int, ...], witness: int | None, shares: bool) -> None:
+    """A witness counts too; nodes without a machine share none."""
+    partition = PartitionDescription(0, 1, 5, replicas, replicas, 7, 1000, witness)
+    topic = TopicDescription("orders", "id", (partition,), {})
+    assert shares_machine({1: "a", 2: "b", 3: "a", 5: None, 6: None}, topic, partition) is shares

@@ -60,7 +60,7 @@ def test_a_duration_is_in_milliseconds_in_both_ways_to_write_it() -> None:
 
 
 class ReadLog:
-    """A consumer of records that are there, and of others that come while it reads."""
+    """A consumer of existing records, and of others that come while it reads."""
 
     def __init__(self, **ends: int) -> None:
         self.ends = {A: ends.get("a", 0), B: ends.get("b", 0)}

@@ -48,7 +48,7 @@ def test_three_nodes_of_which_one_is_down_carry_three_replicas_still(quorumlog_c
     quorumlog_cluster.stop(3)
     try:
         created = cli(quorumlog_cluster, "topics", "create", "as-meant")
-        assert "one" not in created.stdout, "a smaller factor by itself would be a silent loss of safety"
+        assert "one" not in created.stdout, "reducing the factor automatically would be a silent loss of safety"
         assert "replication factor 1" not in created.stdout + created.stderr
         assert created.returncode == 0, created.stderr
         with Admin(bootstrap_servers=quorumlog_cluster.bootstrap_servers) as admin:

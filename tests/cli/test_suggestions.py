@@ -15,7 +15,7 @@ from quorumlog.sdk import Admin, NewTopic, Producer, UserScramCredentialUpsertio
 
 Refuse = Callable[..., str]
 
-#: What is typed after a command, and the name that is meant.
+#: What is typed after a command, and the intended name.
 MISTYPED: list[tuple[tuple[str, ...], str]] = [
     (("topics", "describe", "order"), "orders"),
     (("topics", "describe", "orders", "paiments"), "payments"),

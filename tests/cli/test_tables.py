@@ -54,8 +54,8 @@ TABLES: dict[str, tuple[tuple[str, ...], Row]] = {
     ),
     "groups.list_groups": (("GROUP", "KIND", "STATE", "#MEMBERS"), ("billing", "consumer", "stable", 3)),
     "health.describe": (
-        ("Node", "Address", "Rack", "State", "Controller", "Version"),
-        (1, ADDRESS, "rack-a", "up", "active", "0.1.0"),
+        ("Node", "Address", "Rack", "Machine", "State", "Controller", "Version"),
+        (1, ADDRESS, "rack-a", "machine-a", "up", "active", "0.1.0"),
     ),
     "health.describe_features": (("Node", "Supports", "Version"), (1, 7, "0.1.0")),
     "leaders._print": (
@@ -72,8 +72,12 @@ TABLES: dict[str, tuple[tuple[str, ...], Row]] = {
     ),
     "nodes._print_moves": (("Topic", "Partition", "From", "To"), ("orders", 0, "1,2,3", "2,3,4")),
     "nodes.list_nodes": (
-        ("Node", "Address", "Rack", "State", "Replicas", "Leaders", "Votes", "Version", "Last scrubbed"),
-        (1, ADDRESS, "-", "up", 16, 5, "yes", "0.1.0", "2026-11-27 17:50:36"),
+        ("Node", "Address", "Rack", "Machine", "State", "Replicas", "Leaders", "Votes", "Version", "Last scrubbed"),
+        (1, ADDRESS, "-", "-", "up", 16, 5, "yes", "0.1.0", "2026-11-27 17:50:36"),
+    ),
+    "nodes.settings": (
+        ("Setting", "Value", "Source", "Otherwise"),
+        ("compaction_bytes_per_second", "50000000", "node", "100000000 (cluster), 33554432 (default)"),
     ),
     "partitions.list_reassignments": (
         ("Topic", "Partition", "Replicas", "Adding", "Removing", "Throttle"),
@@ -135,7 +139,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
 
 
 def assert_complete(printed: str, columns: tuple[str, ...], rows: list[Row]) -> None:
-    """Every word of every heading and cell is there, whole."""
+    """Every word of every heading and cell is shown, whole."""
     printed_words = set(re.sub(r":( |$)", " ", printed, flags=re.M).split()) | set(printed.split())
     for text in (*columns, *(str(cell) for row in rows for cell in row)):
         missing = set(text.split()) - printed_words

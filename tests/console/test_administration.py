@@ -52,7 +52,7 @@ CHANGES = ("topics", "topics/delete", "acls", "acls/delete", "users", "users/del
 
 @dataclass
 class ScriptedAdmin:
-    """An admin client that keeps what it is told, or refuses everything."""
+    """An admin client that keeps its requests, or refuses everything."""
 
     rules: list[ACL] = field(default_factory=lambda: [READ])
     passwords: dict[str, str] = field(default_factory=lambda: {"anna": "secret"})
@@ -90,7 +90,7 @@ class ScriptedAdmin:
         self._check()
         (wanted,) = filters
         pattern = wanted.resource_pattern
-        meant = [
+        intended = [
             rule
             for rule in self.rules
             if (rule.principal, rule.operation, rule.permission_type)
@@ -98,8 +98,8 @@ class ScriptedAdmin:
             and rule.resource_pattern
             == ResourcePattern(pattern.resource_type, cast(str, pattern.resource_name), pattern.pattern_type)
         ]
-        self.rules = [rule for rule in self.rules if rule not in meant]
-        return meant
+        self.rules = [rule for rule in self.rules if rule not in intended]
+        return intended
 
     async def describe_user_scram_credentials(self) -> list[UserScramCredential]:
         self._check()
@@ -283,8 +283,12 @@ async def test_a_cluster_takes_what_the_page_sends(quorumlog_cluster: LocalClust
         assert await operator.listed("acls") == {"acls": [RULE], "total": 1, "enforced": False}
         assert await operator.change("acls/delete", RULE | {"typed": "User:anna"}) == (204, "")
         assert await operator.change("users", {"user": "anna", "password": "pencil"}) == (204, "")
-        (user,) = (await operator.listed("users"))["users"]
-        assert (user["user"], user["for_super_user"]) == ("anna", False)
+        users = (await operator.listed("users"))["users"]
+        assert [(each["user"], each["mechanism"]) for each in users] == [
+            ("anna", "SCRAM-SHA-256"),
+            ("anna", "SCRAM-SHA-512"),
+        ]
+        assert not any(each["for_super_user"] for each in users)
         assert await operator.change("users/delete", {"user": "anna", "typed": "anna"}) == (204, "")
         assert (await operator.listed("users"))["total"] == 0
         status, why = await operator.change("topics/delete", {"name": "gone", "typed": "gone"})
@@ -361,7 +365,7 @@ def test_users_and_acls_are_created_from_the_page(look: Look, admin: ScriptedAdm
     page.get_by_label("User", exact=True).fill("ben")
     page.get_by_label("Password", exact=True).fill("hunter2")
     page.get_by_role("button", name="Set the password").click()
-    expect(page.locator("[data-row=ben]")).to_contain_text("2026-11-27 12:00:00.000")
+    expect(page.locator("[data-row^='ben ']")).to_contain_text("2026-11-27 12:00:00.000")
     expect(page.get_by_label("Password", exact=True)).to_have_value("")
     assert broken_rules(page, "users") == []
     page = look.at("/acls")

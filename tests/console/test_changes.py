@@ -123,8 +123,8 @@ async def test_a_setting_is_set_and_cleared(operator: Operator) -> None:
 
 @pytest.mark.cluster
 async def test_a_record_is_sent_and_its_place_is_told(operator: Operator) -> None:
-    status, told = await operator.change("/changes/records/orders", {"key": "é", "value": "v", "partition": "1"})
-    assert status == 200 and json.loads(told)["partition"] == 1
+    status, reported = await operator.change("/changes/records/orders", {"key": "é", "value": "v", "partition": "1"})
+    assert status == 200 and json.loads(reported)["partition"] == 1
     status, why = await operator.change("/changes/records/orders", {"key": None, "value": "v", "partition": 7})
     assert status == 409 and "7" in why
 
@@ -132,23 +132,23 @@ async def test_a_record_is_sent_and_its_place_is_told(operator: Operator) -> Non
 @pytest.mark.cluster
 async def test_a_record_that_is_sent_to_be_explained_tells_its_way(operator: Operator) -> None:
     body = {"key": None, "value": "v", "partition": 0, "explain": True}
-    status, told = await operator.change("/changes/records/orders", body)
-    way = json.loads(told)["way"]
+    status, reported = await operator.change("/changes/records/orders", body)
+    way = json.loads(reported)["way"]
     assert (status, way["untraced"], way["attempts"]) == (200, "", 1)
     assert "2 of the 3 that vote" in way["rule"]
     assert [each["decided"] for each in way["stages"]].count(True) == 1
     assert (await operator.change("/changes/records/orders", body | {"partition": 7}))[0] == 409
-    assert (await operator.change("/changes/records/orders", body))[0] == 200, "one that fails is no end of it"
+    assert (await operator.change("/changes/records/orders", body))[0] == 200, "a failed one does not end the session"
 
 
 @pytest.mark.cluster
 async def test_a_partition_is_moved_once_it_was_shown_what_that_does(operator: Operator, servers: str) -> None:
     async with AsyncAdmin(bootstrap_servers=servers) as admin:
         await admin.create_topics([NewTopic("moved", replica_assignments={0: [1, 2, 3]})])
-        told = json.loads((await operator.ask("/changes/moves/moved/0?replicas=3,1,%202")).text)
-        assert told == {"replicas": [3, 1, 2], "adding": [], "removing": []}
-        told = json.loads((await operator.ask("/changes/moves/moved/0?replicas=2")).text)
-        assert (told["adding"], told["removing"]) == ([], [1, 3])
+        reported = json.loads((await operator.ask("/changes/moves/moved/0?replicas=3,1,%202")).text)
+        assert reported == {"replicas": [3, 1, 2], "adding": [], "removing": []}
+        reported = json.loads((await operator.ask("/changes/moves/moved/0?replicas=2")).text)
+        assert (reported["adding"], reported["removing"]) == ([], [1, 3])
         assert (await operator.change("/changes/moves/moved/0", {"replicas": [2]}))[0] == 204
         deadline = time.monotonic() + 60
         while (await admin.describe_topics(["moved"]))[0].partitions[0].replicas != (2,):
@@ -265,7 +265,7 @@ def test_a_move_is_seen_while_it_lasts_and_called_off_from_the_page(servers: str
         other = 1 + before % 3
         with running_console(servers, "--allow-changes") as url, chromium() as browser, looking(browser, url) as look:
             page = look.at("/partitions")
-            # Not before: it lasts for forty seconds, and a browser may take its time until it is there.
+            # Not before: it lasts for forty seconds, and a browser may take its time until it appears.
             admin.reassign_partitions({place: [other]}, throttle_bytes_per_second=1 << 20)
             row = page.get_by_role("region", name="Being moved").locator("[data-row=heavy-0]")
             expect(row).to_contain_text(re.compile(r"of 4.\.. MB"), timeout=PATIENCE_MS)

@@ -1,4 +1,4 @@
-"""The test that the console is for: a leader is killed, and the page shows who leads now while no record is lost."""
+"""The test that the console is for: a leader is killed, and the page shows the new leader while no record is lost."""
 
 from __future__ import annotations
 

@@ -138,8 +138,8 @@ def test_what_does_not_exist_is_said_to(look: Look, path: str) -> None:
 
 def test_motion_stops_for_who_wants_none(browser: Browser, url: str) -> None:
     style = "line => getComputedStyle(line.querySelector('.lead')).transitionDuration"
-    for wish, moves in (("reduce", False), ("no-preference", True)):
-        with looking(browser, url, reduced_motion=wish) as look:
+    for request, moves in (("reduce", False), ("no-preference", True)):
+        with looking(browser, url, reduced_motion=request) as look:
             line = look.page.locator("[data-partition=orders-0]")
             expect(line).to_be_visible(timeout=PATIENCE_MS)
             assert (float(line.evaluate(style).removesuffix("s")) > 0) is moves

@@ -1,4 +1,4 @@
-"""A console of a cluster whose nodes know their clients by certificate."""
+"""A console of a cluster whose nodes identify their clients by certificate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The playground: what the page may do to nodes, one thing at a time, and only to a cluster that is there for it."""
+"""The playground: what the page may do to nodes, one thing at a time, and only to a cluster that exists for it."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def player() -> PlaygroundBrowser:
 
 
 async def test_a_node_is_killed_once_and_started_again(player: PlaygroundBrowser) -> None:
-    asked = [
+    requests = [
         ("kill", 204),
         ("kill", 409),
         ("pause", 409),
@@ -100,7 +100,7 @@ async def test_a_node_is_killed_once_and_started_again(player: PlaygroundBrowser
         ("kill", 409),
         ("rejoin", 204),
     ]
-    for action, status in asked:
+    for action, status in requests:
         assert (await player.ask(f"/playground/nodes/1/{action}", "POST", OURS)).status == status, action
     done = ["kill", "start", "pause", "resume", "cut", "rejoin"]
     assert player.nodes.done == [(action, 1) for action in done]
@@ -168,13 +168,13 @@ async def test_what_retention_has_removed_is_not_missing() -> None:
 @pytest.mark.cluster
 def test_kafkas_clients_reach_the_playground_and_a_node_that_is_cut_off_is_so_for_them_too() -> None:
     with playground_nodes(1, kafka=True) as nodes:
-        told: list[KafkaError | None] = []
+        reported: list[KafkaError | None] = []
         quick = {"message.timeout.ms": 2_000, "topic.metadata.refresh.interval.ms": 500, "log_level": 0}
         producer = Producer({"bootstrap.servers": nodes.kafka_bootstrap_servers, **quick})
 
         def sent() -> bool:
-            producer.produce("orders", b"3 apples", on_delivery=lambda error, _: told.append(error))
-            return producer.flush(PATIENCE_S) == 0 and told.pop() is None
+            producer.produce("orders", b"3 apples", on_delivery=lambda error, _: reported.append(error))
+            return producer.flush(PATIENCE_S) == 0 and reported.pop() is None
 
         with Admin(bootstrap_servers=nodes.bootstrap_servers) as admin:
             admin.create_topics([NewTopic("orders", 1)])
@@ -276,7 +276,7 @@ def test_lessons_are_passed_by_doing_what_they_say() -> None:
             expect(page.locator(".lesson")).to_have_attribute("data-done", str(steps), timeout=PATIENCE_MS)
 
         def meant() -> str:
-            """The node that the lesson is about: who led when it began."""
+            """The node that the lesson is about: the leader when it started."""
             done(0)
             found = re.search(r"\bnode (\d)\b", page.locator(".lesson li.now").inner_text(), re.IGNORECASE)
             assert found is not None

@@ -239,11 +239,12 @@ async def test_nothing_is_asked_while_no_page_is_open(console: Console) -> None:
 
 async def test_a_node_that_does_not_answer_is_down_before_the_controller_knows(console: Console) -> None:
     await console.hear()
-    console.clients.silent = {2: NetworkError("no connection to 127.0.0.1:9002")}
+    refused = NetworkError("no connection to 127.0.0.1:9002: Connection refused")
+    console.clients.silent = {2: refused}
     await console.poller.ask_nodes()
     node = console.thing("node/2")
     assert node is not None
-    assert (node["state"], node["reason"], node["fenced"]) == ("down", "no connection to 127.0.0.1:9002", False)
+    assert (node["state"], node["reason"], node["fenced"]) == ("down", refused.message, False)
     console.clients.silent = {}
     await console.poller.ask_nodes()
     node = console.thing("node/2")
@@ -282,11 +283,13 @@ async def test_a_stalled_console_blames_no_node(console: Console) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", ["no connection to 127.0.0.1:9002: connection attempt timed out", "no connection: ping timeout"]
+    "cause",
+    ["connection attempt timed out", "connect() timed out", "ping_timeout)", "tcp handshaker shutdown"],
 )
-async def test_connections_that_time_out_are_silence(console: Console, said: str) -> None:
+async def test_connections_without_answer_are_silence(console: Console, cause: str) -> None:
+    """The node runs and has no processor."""
     await console.hear()
-    console.clients.silent = {2: NetworkError(said)}
+    console.clients.silent = {2: NetworkError(f"no connection to 127.0.0.1:9002: {cause}")}
     await console.poller.ask_nodes()
     assert (console.thing("node/2") or {})["state"] == "up"
     console.now_s += 5
@@ -346,7 +349,7 @@ async def test_ends_are_asked_for_what_pages_show_and_never_for_more_than_the_mo
     console.clients.asked.clear()
     await console.poller.ask_ends()
     assert console.clients.asked == []
-    assert console.thing("end/c/0") is None, "nobody looks at it any more"
+    assert console.thing("end/c/0") is None, "no page shows it any longer"
 
 
 def asked_ends(console: Console) -> list[TopicPartition]:
@@ -360,7 +363,7 @@ async def test_ends_of_partitions_of_a_silent_leader_are_not_waited_for(console:
     console.clients.topics = [topic("orders", *three)]
     await console.hear()
     console.pages.open(object(), PageWish())
-    console.clients.silent = {2: NetworkError("no connection")}
+    console.clients.silent = {2: NetworkError("no connection: Connection refused")}
     await console.poller.ask_nodes()
     await console.poller.ask_ends()
     assert console.clients.calls("end_offsets") == [[TopicPartition("orders", 0)]]
@@ -467,16 +470,33 @@ async def test_a_round_that_fails_is_said_on_the_page_and_the_next_one_takes_it_
     assert (console.thing("quorum") or {})["high_watermark"] == str(2**62)
 
 
-# -- what nodes tell by themselves ------------------------------------------------------------------------------------
+async def test_a_slow_round_is_no_trouble(console: Console) -> None:
+    """On a busy machine a round fails now and then; the page says so once what it shows is outdated."""
+    await console.hear()
+    await console.poller.ask_once("quorum", console.poller.ask_quorum)
+    console.clients.failure = RequestTimedOutError("127.0.0.1:9002 did not answer in time")
+    for _ in range(9):
+        console.now_s += 1
+        await console.poller.ask_once("quorum", console.poller.ask_quorum)
+        assert console.thing("trouble") is None
+    console.now_s += 1
+    await console.poller.ask_once("quorum", console.poller.ask_quorum)
+    assert console.thing("trouble") == {"quorum": "127.0.0.1:9002 did not answer in time"}
+    console.clients.failure = None
+    await console.poller.ask_once("quorum", console.poller.ask_quorum)
+    assert console.thing("trouble") is None
+
+
+# -- reports of nodes ------------------------------------------------------------------------------------
 
 LOG = LogDescription(leader_epoch=3, high_watermark=50, log_start_offset=10, size_bytes=4_096)
 
 
 class ToldConsole(Console):
-    """A console whose nodes tell what changes. ``say`` has one of them tell something."""
+    """A console whose nodes report changes. ``say`` lets one of them send a report."""
 
     async def begin(self) -> None:
-        """Every node has told everything."""
+        """Every node has reported everything."""
         await self.hear()
         for number in (1, 2, 3):
             self.clients.told[f"127.0.0.1:{9000 + number}"] = asyncio.Queue()
@@ -507,12 +527,12 @@ async def test_what_a_node_tells_is_on_the_page_at_once_and_nobody_is_asked(told
     assert told.thing("partition/orders/0") == replace_leader(2, 2)
     for _ in range(40):
         await told.hear()
-    assert told.thing("partition/orders/0") == replace_leader(2, 2), "and it stays, though it is not told again"
+    assert told.thing("partition/orders/0") == replace_leader(2, 2), "and it stays, though it is not reported again"
     assert told.clients.calls("describe_topics") == told.clients.calls("describe_cluster") == []
 
 
 async def test_a_node_that_breaks_off_is_asked_at_once_and_shown_as_down(told: ToldConsole) -> None:
-    told.clients.silent[2] = NetworkError("no connection")
+    told.clients.silent[2] = NetworkError("no connection to 127.0.0.1:9002: Connection refused")
     await told.say(2, NetworkError("reset"))
     assert told.clients.calls("describe_node") == ["127.0.0.1:9002"]
     assert (told.thing("node/2") or {})["state"] == "down"
@@ -618,7 +638,7 @@ async def test_where_no_node_tells_anything_more_they_are_asked(told: ToldConsol
 
 async def test_what_a_silent_node_has_told_does_not_count(told: ToldConsole) -> None:
     for node in (1, 2, 3):
-        told.clients.silent[node] = NetworkError("no answer")
+        told.clients.silent[node] = NetworkError("no connection: Connection refused")
     await told.poller.ask_nodes()
     await told.hear()
     assert told.clients.calls("describe_topics") == [None]
@@ -632,10 +652,10 @@ async def test_ends_that_are_told_are_shown_of_all_partitions_and_not_asked_for(
     await told.poller.ask_ends()
     end: Thing = {"end": "50", "rate": None, "start": "10", "bytes": "4096"}
     assert told.thing(f"end/wide/{3 * MAX_ENDS - 1}") == end
-    assert told.clients.calls("end_offsets") == [[TopicPartition("orders", 0)]], "only those of which nobody tells"
+    assert told.clients.calls("end_offsets") == [[TopicPartition("orders", 0)]], "only those that no node reports"
     told.now_s += 1
     await told.poller.ask_ends()
-    assert told.thing("end/wide/0") == end | {"rate": 0.0}, "what is not told again stands still"
+    assert told.thing("end/wide/0") == end | {"rate": 0.0}, "an end that is not reported again does not change"
 
 
 @pytest.mark.parametrize(("start", "lag"), [(10, "50"), (40, "20"), (60, "0")])
@@ -669,12 +689,12 @@ async def test_without_a_page_nobody_is_watched(console: Console) -> None:
     running = asyncio.create_task(console.poller.run())
     deadline_s = time.monotonic() + 30
     while "127.0.0.1:9001" not in console.clients.calls("watch_cluster"):
-        assert time.monotonic() < deadline_s, "nobody is watched"
+        assert time.monotonic() < deadline_s, "no node is watched"
         await asyncio.sleep(0)
     assert console.poller.watches.is_watching
     console.pages.close(page)
     while console.poller.watches.is_watching:
-        assert time.monotonic() < deadline_s, "watched for nobody"
+        assert time.monotonic() < deadline_s, "watched without an open page"
         await asyncio.sleep(0.01)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

@@ -242,6 +242,6 @@ def test_an_address_that_somebody_has_typed_leads_to_a_page(servers: str) -> Non
             expect(look.page.get_by_role("navigation", name="Views")).to_be_visible()
         page = look.at("/topics/orders/0/007")
         expect(page.locator(".facts")).to_contain_text("Offset7", timeout=PATIENCE_MS)
-        expect(page.locator("main")).not_to_contain_text("any more")
+        expect(page.locator("main")).not_to_contain_text("no longer exists")
         shown = [line for line in look.said if "404 (Not Found)" not in line and "400 (Bad Request)" not in line]
         assert (shown, look.strangers()) == ([], [])

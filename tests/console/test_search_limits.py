@@ -119,7 +119,7 @@ async def test_a_search_ends_when_its_time_is_over(log: ScriptedLog, monkeypatch
 
 
 async def test_a_partition_without_a_leader_is_named(log: ScriptedLog) -> None:
-    log.failures = {1: LeaderNotAvailableError("nobody leads it")}
+    log.failures = {1: LeaderNotAvailableError("it has no leader")}
     events = await find(log, Stretch())
     assert (planned(events), events[0]["away"], events[-1]["away"]) == ({0: (0, 3)}, [1], [1])
     log.failures = {1: TopicAuthorizationFailedError("User:anna may not READ orders")}

@@ -119,7 +119,7 @@ def test_what_is_not_allowed_fails_in_one_line_that_says_what_is_missing(cluster
             refused.result(PATIENCE_S)
         assert (failure.value.definite, failure.value.retriable) == (True, False)
         assert producer.send("orders", b"x", partition=0).result(PATIENCE_S).offset >= 0, (
-            "it goes on with what it may do"
+            "it continues with what it may do"
         )
     with Consumer(bootstrap_servers=servers) as consumer:
         consumer.assign([SEEN])
@@ -178,7 +178,7 @@ def test_the_audit_log_tells_who_was_refused_what(cluster: LocalCluster, admin: 
     assert {line["host"] for line in refusals} == {"127.0.0.1"}
     assert all(line["times"] >= 1 and line["metadata_index"] > 0 for line in refusals)
     assert (audit_log.stat().st_mode & 0o777) == 0o600
-    assert "before" not in audit_log.read_text(), "what records hold is nobody's business"
+    assert "before" not in audit_log.read_text(), "the audit log contains no content of records"
 
 
 def refusals_in(audit_log: Path) -> list[dict[str, Any]]:

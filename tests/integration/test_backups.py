@@ -186,7 +186,7 @@ def test_a_retry_after_the_restore_is_still_a_duplicate(
 
 
 def test_a_producer_that_lives_through_a_restore_goes_on(tmp_path: Path) -> None:
-    """Behind its addresses is another cluster then, whose leader epochs begin again."""
+    """Behind its addresses is another cluster then, whose leader epochs start again."""
     reserved = ReservedPorts(1)
     [port] = reserved.ports
     with LocalCluster(nodes=1, base_port=port) as old:

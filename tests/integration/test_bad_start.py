@@ -136,7 +136,7 @@ def test_damaged_data_is_never_served(tmp_path: Path, port: int) -> None:
     os.truncate(data_dir / "data.mdb", 10_000)
     said = refusal(data_dir, port)
     assert "damaged" in said
-    # On an empty directory it would be refused under its own id: what it has acknowledged is not there.
+    # On an empty directory it would be refused under its own id: the entries that it has acknowledged are missing.
     assert "QUORUMLOG_DAMAGED_STORAGE=move-aside" in said
 
 
@@ -155,7 +155,7 @@ def test_a_node_on_another_clusters_data_says_so_and_ends(tmp_path: Path) -> Non
             time.sleep(0.05)
         last = cluster.log_path(2).read_text().splitlines()[-1]
         assert last.startswith("quorumlog: error: node 2 stopped: the data directory belongs to cluster ")
-        until(lambda: cluster.status()[0].ready, "the other node goes on")
+        until(lambda: cluster.status()[0].ready, "the other node continues")
 
 
 def test_a_node_that_waits_for_others_says_for_whom(

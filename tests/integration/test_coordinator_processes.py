@@ -221,9 +221,9 @@ def test_a_coordinator_that_stops_sends_its_members_on(three: LocalCluster) -> N
     first = member.node
     member.send(max_wait_ms=3_000)
     three.stop(first)
-    told = member.receive()
-    if told.HasField("error"):
-        assert (told.error.code, told.error.retriable) == (ErrorCode.NOT_COORDINATOR, True)
+    reported = member.receive()
+    if reported.HasField("error"):
+        assert (reported.error.code, reported.error.retriable) == (ErrorCode.NOT_COORDINATOR, True)
     member.go_on()
     assert member.node != first
     three.start(first)
@@ -235,7 +235,7 @@ def test_a_coordinator_that_was_paused_for_longer_than_a_session_throws_nobody_o
     member = RawMember(one, "g")
     member.join()
     one.pause(1)
-    time.sleep(1.5 * SESSION_MS / 1000)  # So long no one is heard: this is what is tested.
+    time.sleep(1.5 * SESSION_MS / 1000)  # No member sends a heartbeat for this time: that is what is tested.
     one.resume(1)
     assert not member.beat().HasField("error")
     [described] = member.stub(1).DescribeGroups(groups_pb2.DescribeGroupsRequest(group_ids=["g"])).groups

@@ -62,4 +62,4 @@ def test_topics_and_groups_begin_without_a_node() -> None:
         cluster.kill(lost)
         for topic in TOPICS:
             written(cluster, topic, [b"second"])
-            assert read(cluster, topic, 1) == [b"second"], "the group goes on behind its committed offset"
+            assert read(cluster, topic, 1) == [b"second"], "the group continues from its committed offset"

@@ -55,7 +55,7 @@ def consume(cluster: LocalCluster, *, ends: Callable[[], bool]) -> list[bytes]:
 
 
 def batches(data_dir: Path) -> list[EntryRow]:
-    """The topic's batches on a node's disk; none unless all are there."""
+    """The topic's batches on a node's disk; none unless all exist."""
     with Inspection(data_dir) as inspection:
         for group in inspection.groups():
             rows = [row for row in inspection.entries(group.group) if row.kind is EnvelopeKind.BATCH]
@@ -127,7 +127,7 @@ def test_a_replica_with_a_damaged_end_is_set_aside_and_begins_anew_by_itself(tmp
         assert f"entry {last.index} of group {last.group} in {cluster.data_dir(2)} is damaged" in log_path.read_text()
         until("replica_begins_anew", log_path)
         assert consume(cluster, ends=lambda: False) == values()
-        # While it begins again it may never have been out of sync for the others: what counts is what is on its disk.
+        # While it starts again it may never have been out of sync for the others: what counts is what is on its disk.
         deadline = time.monotonic() + DEADLINE_S
         cluster.stop(2)
         while [row.problem for row in batches(cluster.data_dir(2))] != [None] * BATCHES:

@@ -40,20 +40,20 @@ class Rolled:
     def settings(self, node: int, stage: int) -> dict[str, str]:
         """Returns a node's settings before (0) and in each of the three rolls."""
         controllers = self.plaintext if stage < 2 else self.peers
-        told = {
+        reported = {
             "node_id": str(node),
             "data_dir": str(self._root / f"node-{node}"),
             "controllers": ",".join(f"{each}@{address}" for each, address in controllers.items()),
             "listen": self.clients[node],
         }
         if stage == 0:
-            return told | {"listen": self.plaintext[node]}
-        told |= {"peer_listen": self.peers[node], **self.certificates.of_node(node)}
+            return reported | {"listen": self.plaintext[node]}
+        reported |= {"peer_listen": self.peers[node], **self.certificates.of_node(node)}
         if stage < 3:
-            told["plaintext_listen"] = self.plaintext[node]
+            reported["plaintext_listen"] = self.plaintext[node]
         if stage == 1:
-            told["security_inter_broker_protocol"] = "PLAINTEXT"
-        return told
+            reported["security_inter_broker_protocol"] = "PLAINTEXT"
+        return reported
 
     def start(self, node: int, stage: int) -> None:
         flags = [f"--{name.replace('_', '-')}={value}" for name, value in self.settings(node, stage).items()]
@@ -86,7 +86,7 @@ class Rolled:
 
     def wait_healthy(self, stage: int, topics: tuple[str, ...] = ("orders",)) -> None:
         options = self.tls_options() if stage >= 2 else self.options(stage)
-        deadline, lacking = time.monotonic() + LIMIT_S, "nobody answers"
+        deadline, lacking = time.monotonic() + LIMIT_S, "no node answers"
         with Admin(**options) as admin:  # type: ignore[arg-type]
             while lacking:
                 assert time.monotonic() < deadline, f"in roll {stage}: {lacking}"
@@ -110,7 +110,7 @@ class Rolled:
 
 
 class Writer:
-    """A producer that continues writing numbers until it is told to end."""
+    """A producer that continues writing numbers until it is stopped."""
 
     def __init__(self, first: int, options: dict[str, str]) -> None:
         self._ended = threading.Event()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from command_line import cli, complaints, until
+from command_line import cli, cli_here, complaints, until
 from test_moved_partitions import MOVED, Load, assert_one_copy_each_in_order
 
 from quorumlog.local import LocalCluster
@@ -42,7 +42,7 @@ def killed_and_back(cluster: LocalCluster, node: int, load: Load) -> None:
     cluster.kill(node)
     load.goes_on()
     cluster.start(node)
-    until(lambda: cli(cluster, "cluster", "health").returncode == 0, "all is well again")
+    until(lambda: cli_here(cluster, "cluster", "health").returncode == 0, "all is well again")
 
 
 def test_a_cluster_grows_and_shrinks_with_its_quorum_while_nodes_are_killed() -> None:

@@ -1,4 +1,4 @@
-"""Requests that no client of ours would make, to every method of the services: the node answers, and lives.
+"""Requests that no client of ours would make, to every method of the services: the node answers, and continues.
 
 Each field of each request is given values that a program with a mistake, or a client with bad intentions, might send.
 The methods and fields are taken from the services' descriptors, so that a new one is tried without being named here.
@@ -97,7 +97,7 @@ class Maker:
     def value(self, each: FieldDescriptor, depth: int) -> object:
         if each.message_type is not None:
             return self.message(each.message_type, depth + 1)
-        # A name may be borne by a flag as well (which of a heartbeat's fields came): a flag is made up as any other.
+        # A name may be also borne by a flag (which of a heartbeat's fields came): a flag is made up as any other.
         is_flag = each.cpp_type == FieldDescriptor.CPPTYPE_BOOL
         if each.file.name.endswith("/groups.proto") and each.name in GROUP_VALUES and not is_flag:
             chosen = self.chance.choice(GROUP_VALUES[each.name])

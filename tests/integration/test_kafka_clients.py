@@ -1,5 +1,5 @@
 """Kafka's own clients on real nodes: what they write every client reads, what they ask for is done, or refused in words
-that they know, and what is no request harms no one."""
+that they support, and bytes that are not a request harm no one."""
 
 from __future__ import annotations
 
@@ -221,12 +221,12 @@ def test_a_compacted_topic_refuses_a_record_without_a_key(cluster: LocalCluster,
     name = f"compacted-{next(_numbers)}"
     created(admin, NewTopic(name, 1, 3, config={"cleanup.policy": "compact"}))
     producer = Producer({"bootstrap.servers": cluster.kafka_bootstrap_servers, "log_level": 0, "linger.ms": 0})
-    told: dict[bytes, KafkaError | None] = {}
+    reported: dict[bytes, KafkaError | None] = {}
     for key, value in ((b"key", b"kept"), (None, b"refused")):
-        producer.produce(name, value, key, on_delivery=lambda error, message: told.update({message.value(): error}))
+        producer.produce(name, value, key, on_delivery=lambda error, message: reported.update({message.value(): error}))
         assert producer.flush(DEADLINE_S) == 0
-    refused = told[b"refused"]
-    assert told[b"kept"] is None
+    refused = reported[b"refused"]
+    assert reported[b"kept"] is None
     assert refused is not None
     assert refused.code() == KafkaError.INVALID_RECORD
 
@@ -328,7 +328,7 @@ def test_librdkafkas_members_share_a_topic_commit_and_take_over(
 def test_a_static_member_that_starts_anew_has_nobody_join_again(
     cluster: LocalCluster, full_topic: str, restarted: int
 ) -> None:
-    """Cooperative members say what they own: who starts again owns nothing, and wants the same all the same."""
+    """Cooperative members report their partitions: a restarted member owns nothing, and still gets the same."""
     group = f"group-{next(_numbers)}"
 
     def member(number: int) -> Consumer:
@@ -358,7 +358,7 @@ def test_a_static_member_that_starts_anew_has_nobody_join_again(
             (before,) = ours.describe_groups([group])
             members[restarted].close()
             members[restarted] = member(restarted)
-            until(is_shared, "the one that starts anew has its partition again")
+            until(is_shared, "the restarted member has its partition again")
             (after,) = ours.describe_groups([group])
         assert (after.generation, after.state) == (before.generation, before.state)
         assert {each.member_id for each in after.members} != {each.member_id for each in before.members}
@@ -456,9 +456,11 @@ def test_topics_are_created_described_grown_changed_emptied_and_deleted(
     changed = ConfigResource("topic", name)
     changed.add_incremental_config(ConfigEntry("retention.ms", "70000", incremental_operation=AlterConfigOpType.SET))
     admin.incremental_alter_configs([changed])[changed].result(DEADLINE_S)
-    until(lambda: described()["retention.ms"] == "70000", "the changed value is told")
+    until(lambda: described()["retention.ms"] == "70000", "the changed value is reported")
     admin.create_partitions([NewPartitions(name, 3)])[name].result(DEADLINE_S)
-    until(lambda: len(admin.list_topics(name, DEADLINE_S).topics[name].partitions) == 3, "three partitions are told")
+    until(
+        lambda: len(admin.list_topics(name, DEADLINE_S).topics[name].partitions) == 3, "three partitions are reported"
+    )
     write(cluster, name)
     place = TopicPartition(name, 0, 2)
     assert admin.delete_records([place])[place].result(DEADLINE_S).low_watermark == 2
@@ -467,7 +469,7 @@ def test_topics_are_created_described_grown_changed_emptied_and_deleted(
 
 
 def test_patterns_find_underscored_topics(cluster: LocalCluster, admin: AdminClient) -> None:
-    """A consumer that subscribes to a pattern reads a tool's topic whose name begins with ``__``."""
+    """A consumer that subscribes to a pattern reads a tool's topic whose name starts with ``__``."""
     name = f"__debezium-heartbeat.{next(_numbers)}"
     created(admin, NewTopic(name, 1, 3))
     write(cluster, name)
@@ -525,8 +527,8 @@ def test_transactions_are_refused_with_reason(cluster: LocalCluster) -> None:
 
 
 def test_a_topic_that_is_mentioned_is_not_created(cluster: LocalCluster, admin: AdminClient) -> None:
-    told = admin.list_topics("mentioned", DEADLINE_S).topics["mentioned"]
-    assert told.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    reported = admin.list_topics("mentioned", DEADLINE_S).topics["mentioned"]
+    assert reported.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
     assert "mentioned" not in admin.list_topics(timeout=DEADLINE_S).topics
 
 
@@ -568,8 +570,8 @@ def test_bytes_that_are_no_request_end_their_connection_alone_with_one_line(clus
             connection.sendall(frame)
             connection.shutdown(socket.SHUT_WR)
             assert is_closed(connection), f"seed {seed}: {frame.hex()}"
-    told = log.read_text().count("kafka_connection_ended") - told_before
-    assert 1 <= told <= len(hostile), f"seed {seed}"
+    reported = log.read_text().count("kafka_connection_ended") - told_before
+    assert 1 <= reported <= len(hostile), f"seed {seed}"
     write(cluster, topic)
 
 

@@ -158,7 +158,7 @@ def test_members_share_read_commit_and_go_on_where_others_stopped(cluster: Local
     began = until([third], lambda: len(third.owned) == PARTITIONS, "the static member is back")
     assert began < SESSION_MS / 1_000
     write(cluster, topic, 2 * RECORDS)
-    until([third], lambda: len(third.numbers) == RECORDS, "it goes on behind the others")
+    until([third], lambda: len(third.numbers) == RECORDS, "it continues where the others stopped")
     third.consumer.close()
 
 
@@ -219,14 +219,16 @@ def test_a_coordinator_that_is_killed_takes_nothing_from_members(
 
 
 def test_who_asks_for_what_is_not_there_is_told_so(cluster: LocalCluster, topic: str) -> None:
-    told: list[str] = []
-    settings = {"group.remote.assignor": "sticky", "error_cb": lambda problem: told.append(str(problem))}
+    reported: list[str] = []
+    settings = {"group.remote.assignor": "sticky", "error_cb": lambda problem: reported.append(str(problem))}
     member = Member(cluster, f"group-{topic}", topic, **settings)
 
     def poll() -> None:
         message = member.consumer.poll(0.05)
         if message is not None:
-            told.append(str(message.error()))
+            reported.append(str(message.error()))
 
-    until([], lambda: any("assignor" in each or "FATAL" in each for each in told), f"it is refused: {told}", poll)
+    until(
+        [], lambda: any("assignor" in each or "FATAL" in each for each in reported), f"it is refused: {reported}", poll
+    )
     member.consumer.close()

@@ -44,7 +44,7 @@ def write(cluster: LocalCluster, first: int, count: int) -> None:
 
 
 def leaders_of(cluster: LocalCluster, topic: str) -> set[int | None]:
-    """The nodes that lead partitions of a topic, as metadata says."""
+    """The nodes that lead partitions of a topic, as metadata reports."""
     with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         [described] = admin.describe_topics([topic])
     return {partition.leader for partition in described.partitions}
@@ -123,7 +123,7 @@ def test_a_consumer_of_librdkafka_looks_whether_its_position_is_there_and_reads_
 def test_a_consumer_of_kafka_python_reads_many_partitions_in_sessions(cluster: LocalCluster) -> None:
     # To a node that was killed leaderships return later by themselves: none shall move while they are read.
     within_deadline(lambda: led_by_the_preferred(cluster, "many", 40), "the preferred leaders")
-    # Nodes hear of it one after the other, and each look is at another one.
+    # Nodes apply it one after the other, and each look is at another one.
     within_deadline(lambda: leaders_of(cluster, "many") == set(cluster.node_ids), "each node leads some")
     producer = Producer({"bootstrap.servers": cluster.kafka_bootstrap_servers, "enable.idempotence": True})
     consumer = KafkaConsumer(

@@ -125,7 +125,7 @@ def test_ambiguous_passwords_are_refused(cluster: LocalCluster, password: str) -
 
 @pytest.mark.parametrize("user", ["ﬁsh", "Ⅸ", "ｕｓｅｒ", "ma\u0308rz"])
 def test_ambiguous_names_are_refused(cluster: LocalCluster, user: str) -> None:
-    """The line gives the name that is meant."""
+    """The line suggests the intended name."""
     with admin_of(cluster) as admin, pytest.raises(InvalidRequestError, match="can be written in two ways"):
         admin.alter_user_scram_credentials([UserScramCredentialUpsertion(user, "password")])
 

@@ -71,7 +71,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
             readers = ResourcePattern(ResourceType.GROUP, "readers")
             admin.create_acls([ACL("User:alice", ACLOperation.READ, ACLPermissionType.ALLOW, readers)])
             admin.alter_user_scram_credentials([UserScramCredentialUpsertion("alice", PASSWORD)])
-            # Last: once all nodes serve them, they know users and rules as well.
+            # Last: once all nodes serve them, they also have users and rules.
             admin.create_topics([NewTopic("orders", 1, 3), NewTopic("secret", 1, 3)])
         yield running
         for node in running.node_ids:
@@ -126,10 +126,10 @@ def read_until(options: dict[str, Any], topic: str, wanted: bytes) -> None:
 
 
 def error_of(options: dict[str, Any]) -> KafkaError:
-    """The first that a client tells of."""
+    """The first that a client reports."""
     found: list[KafkaError] = []
     client = Producer({**options, "error_cb": found.append})
-    until(lambda: client.poll(0.05) >= 0 and bool(found), "no error is told")
+    until(lambda: client.poll(0.05) >= 0 and bool(found), "no error is reported")
     return found[0]
 
 
@@ -191,8 +191,10 @@ def test_a_wrong_password_is_told_in_librdkafkas_words(cluster: LocalCluster, me
 
 
 def test_a_mechanism_that_is_not_served_is_named(cluster: LocalCluster) -> None:
-    error = error_of(signed_in(cluster, "SCRAM-SHA-512"))
-    assert error.code() == KafkaError._AUTHENTICATION and "SCRAM-SHA-256,PLAIN" in error.str().replace(" ", "")
+    options = {name: option for name, option in signed_in(cluster, "OAUTHBEARER").items() if "sasl.u" not in name}
+    error = error_of({**options, "oauth_cb": lambda _: ("token", time.time() + 60)})
+    assert error.code() == KafkaError._AUTHENTICATION
+    assert "SCRAM-SHA-256,SCRAM-SHA-512,PLAIN" in error.str().replace(" ", "")
 
 
 def test_failed_sign_ins_of_kafkas_clients_stand_in_the_audit_log(cluster: LocalCluster, tmp_path: Path) -> None:
@@ -209,7 +211,7 @@ def test_a_topic_that_one_may_not_describe_is_not_there_for_kafkas_clients(clust
     options = signed_in(cluster)
     assert set(AdminClient(options).list_topics(timeout=DEADLINE_S).topics) == {"orders"}
     for topic in ("secret", "missing"):
-        error = write({**options, "topic.metadata.propagation.max.ms": 100}, topic, b"in vain")
+        error = write({**options, "topic.metadata.propagation.max.ms": 100}, topic, b"refused")
         assert error is not None and error.code() in (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 
@@ -219,7 +221,7 @@ def test_what_a_signed_in_client_would_do_to_a_hidden_topic_fails_as_with_none(c
     def told(topic: str) -> list[tuple[int, str]]:
         setting = ConfigEntry("segment.bytes", "1", incremental_operation=AlterConfigOpType.SET)
         wanted = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[setting])
-        asked = (
+        requests = (
             admin.incremental_alter_configs([wanted]),
             admin.describe_configs([wanted]),
             admin.delete_records([TopicPartition(topic, 0, 1)]),
@@ -228,7 +230,7 @@ def test_what_a_signed_in_client_would_do_to_a_hidden_topic_fails_as_with_none(c
             admin.list_offsets({TopicPartition(topic, 0): OffsetSpec.earliest()}),
         )
         errors = []
-        for future in (future for futures in asked for future in futures.values()):
+        for future in (future for futures in requests for future in futures.values()):
             with pytest.raises(KafkaException) as refused:
                 future.result(DEADLINE_S)
             errors.append((refused.value.args[0].code(), refused.value.args[0].str().replace(topic, "...")))
@@ -329,9 +331,9 @@ def test_with_a_certificate_that_has_ended_kafkas_clients_are_told_nothing_more(
             client.sendall(_METADATA_V0)
             said = b""
             while b"orders" not in said:
-                told = client.recv(4_096)
-                assert told, "it has ended before the first answer"
-                said += told
+                reported = client.recv(4_096)
+                assert reported, "it has ended before the first answer"
+                said += reported
             while time.time() <= ends_s:
                 time.sleep(0.05)
             client.sendall(_METADATA_V0)

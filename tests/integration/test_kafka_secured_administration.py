@@ -4,9 +4,12 @@ What they change is so for clients that authenticate."""
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,7 +66,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
                 quorumlog.ACL(f"User:{ROOT}", operation, quorumlog.ACLPermissionType.ALLOW, cluster)
                 for operation in (may.DESCRIBE, may.ALTER, may.ALTER_CONFIGS)
             )
-            # Last: once all nodes serve it, they know users and rules as well.
+            # Last: once all nodes serve it, they also have users and rules.
             admin.create_topics([quorumlog.NewTopic("orders", 1, 3)])
         yield running
         for node in running.node_ids:
@@ -226,12 +229,12 @@ def test_who_has_no_right_to_the_cluster_is_told_so_and_changes_nothing(
     cluster: LocalCluster, root: AdminClient
 ) -> None:
     nobody = AdminClient(signed_in(cluster, NOBODY))
-    for asked in (
+    for request in (
         nobody.create_acls([rule("eve", AclOperation.READ, ResourceType.TOPIC, "orders")]),
         nobody.delete_acls([rules_of("eve")]),
         nobody.alter_user_scram_credentials([password_of("eve")]),
     ):
-        assert code_of(asked) == KafkaError.CLUSTER_AUTHORIZATION_FAILED
+        assert code_of(request) == KafkaError.CLUSTER_AUTHORIZATION_FAILED
     with kafka_python(cluster, NOBODY) as other:
         refused = KafkaError.CLUSTER_AUTHORIZATION_FAILED
         assert [code for code, _ in changed_quotas(other, "eve", producer_byte_rate=RATE)] == [refused]
@@ -292,7 +295,7 @@ def test_a_quota_that_an_administrator_sets_holds_for_who_signs_in_until_it_is_t
             assert write(fred, records=records, size=SIZE) is None
             return time.monotonic() - began
 
-        # Each node goes by the quota as soon as it has heard of it.
+        # Each node goes by the quota as soon as it has applied it.
         until(lambda: took_s() >= least_s, "fred writes on at any rate")
         share = changed_quotas(admin, "fred", request_percentage=50.0)
         assert [code for code, _ in share] == [KafkaError.INVALID_REQUEST]
@@ -312,3 +315,26 @@ def test_what_kafkas_administrators_change_stands_in_the_audit_log(cluster: Loca
         return any("gina" in json.dumps(line) and f"User:{ROOT}" in json.dumps(line) for line in audit_lines(log))
 
     until(told, log.read_text())
+
+
+def test_a_mirror_prints_users_and_acls(cluster: LocalCluster, tmp_path: Path) -> None:
+    """As commands that create them in another cluster."""
+    options = signed_in(cluster, ROOT)
+    servers = options.pop("bootstrap.servers")
+    file = tmp_path / "source.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in options.items()))
+    command = [
+        Path(sys.executable).with_name("quorumlog"),
+        "mirror",
+        "--print-security",
+        "--from",
+        f"kafka://{servers}",
+    ]
+    done = subprocess.run(
+        [*command, "--from-config", str(file)], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert f"quorumlog users create --password-file {ROOT}.password -- {ROOT}" in lines
+    assert f"quorumlog acls create --allow User:{ROOT} --operation AlterConfigs --cluster" in lines
+    assert PASSWORD not in done.stdout

@@ -172,17 +172,17 @@ def test_a_poisonous_batch_is_one_clear_error_and_what_follows_is_read(cluster: 
         reader.assign([tp])
         reader.seek_to_beginning()
         seen: list[int] = []
-        told: list[str] = []
+        reported: list[str] = []
 
         def poisoned() -> bool:
             try:
                 seen.extend(record.offset for records in reader.poll(200).values() for record in records)
             except CorruptRecordError as error:
-                told.append(str(error))
-            return bool(told)
+                reported.append(str(error))
+            return bool(reported)
 
-        until(poisoned, "the poisonous batch is told of")
-        assert "poison-0: offsets 3 to 5 cannot be read" in told[0] and "seek to offset 6" in told[0]
+        until(poisoned, "the poisonous batch is reported")
+        assert "poison-0: offsets 3 to 5 cannot be read" in reported[0] and "seek to offset 6" in reported[0]
         assert seen == [0, 1, 2]
         reader.seek(tp, 6)
 

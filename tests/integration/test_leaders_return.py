@@ -63,13 +63,13 @@ def preferred(admin: Admin) -> list[int]:
 
 
 def in_sync(admin: Admin) -> bool:
-    # A node that is just back tells of the time before until it has caught up with the metadata.
+    # A node that is just back reports the former state until it has caught up with the metadata.
     (topic,) = admin.describe_topics([TOPIC], linearizable=True)
     return all(len(partition.isr) == 3 for partition in topic.partitions)
 
 
 def is_out_of_sync(admin: Admin, node: int) -> bool:
-    # Each leader says it for its own partitions, one after the other.
+    # Each leader reports it for its own partitions, one after the other.
     (topic,) = admin.describe_topics([TOPIC], linearizable=True)
     return all(node not in partition.isr for partition in topic.partitions)
 
@@ -105,14 +105,15 @@ def test_a_returned_leader_gets_its_partitions_back_and_no_producer_notices() ->
         with Load(cluster) as load:
             cluster.kill(victim)
             until(lambda: victim not in leaders(admin) and None not in leaders(admin), "others lead")
-            # What the kill itself cost is told elsewhere: from the next round on, only the return can cost anything.
+            # What the kill itself cost is measured elsewhere: from the next round on, only the return can cost
+            # anything.
             rounds = len(load.gaps)
-            until(lambda: len(load.gaps) > rounds + 2 or bool(load.failures), "the load goes on")
+            until(lambda: len(load.gaps) > rounds + 2 or bool(load.failures), "the load continues")
             since = time.monotonic()
             cluster.start(victim)
             until(lambda: leaders(admin) == preferred(admin), "the returned node leads again")
             rounds = len(load.gaps)
-            until(lambda: len(load.gaps) > rounds + 2 or bool(load.failures), "the load goes on")
+            until(lambda: len(load.gaps) > rounds + 2 or bool(load.failures), "the load continues")
         assert load.failures == []
         gap_s = load.longest_since(since)
         print(f"{len(load.acknowledged)} records; longest round while leaderships returned: {gap_s:.3f} s")
@@ -121,7 +122,7 @@ def test_a_returned_leader_gets_its_partitions_back_and_no_producer_notices() ->
 
 def test_leaderships_return_when_asked_for() -> None:
     with (
-        # None moves because the machine is busy, and a follower hears nothing for a moment.
+        # None moves because the machine is busy, and a follower receives nothing for a moment.
         LocalCluster(
             nodes=3, settings={"auto_leader_rebalance_enable": False, "election_timeout_ms": 3_000}
         ) as cluster,

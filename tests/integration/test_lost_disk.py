@@ -7,7 +7,7 @@ import shutil
 import time
 
 import pytest
-from command_line import cli, complaints, until
+from command_line import cli, cli_here, complaints, until
 from test_moved_partitions import MOVED, Load, assert_one_copy_each_in_order
 
 from quorumlog.local import LocalCluster
@@ -50,7 +50,10 @@ def test_a_node_whose_data_is_deleted_under_load_is_its_own_replacement(lost: in
             load.goes_on()
             command = f"quorumlog nodes replace {lost} --with {lost}"
             until(lambda: command in health(cluster), "health says what to type")
-            until(lambda: command in cli(cluster, "nodes", "list").stdout, "so does the list, whichever node is asked")
+            until(
+                lambda: command in cli_here(cluster, "nodes", "list").stdout,
+                "so does the list, whichever node is asked",
+            )
             planned = json.loads(cli(cluster, *command.split()[1:], "--dry-run", "-o", "json").stdout)
             assert planned["all_moves"] == sum(lost in replicas for replicas in before.values())
             began = time.monotonic()
@@ -60,7 +63,10 @@ def test_a_node_whose_data_is_deleted_under_load_is_its_own_replacement(lost: in
             assert replaced.stdout.endswith(f"node {lost} has all of its replicas again\n")
             assert took_s < LIMIT_S
             load.goes_on()
-            until(lambda: cli(cluster, "cluster", "health").returncode == 0, "all is well again, by itself")
+            until(
+                lambda: cli_here(cluster, "cluster", "health").returncode == 0,
+                "the cluster becomes healthy",
+            )
             until(lambda: {each.node_id for each in admin.describe_quorum().voters} == {1, 2, 3}, "all vote")
         assert_one_copy_each_in_order(cluster, load.acknowledged)
         assert placed(admin) == before, "each is where it was, and prefers the leader that it preferred"
@@ -96,11 +102,11 @@ def test_a_disk_that_was_given_up_does_not_count_when_it_is_found_again() -> Non
         assert "start node 3 with an empty data directory" in give_up_disk_of_3(cluster)
         shutil.copytree(found, cluster.data_dir(3))
         cluster.start(3)
-        until(lambda: "was given up as lost" in cluster.log_path(3).read_text(), "it is told")
-        # Asked may be node 3 itself, which knows nothing of it but what it was told when it was turned away.
+        until(lambda: "was given up as lost" in cluster.log_path(3).read_text(), "it is reported")
+        # The contacted node may be node 3 itself, which has only the message of its refusal.
         until(lambda: "the disk of node 3 is being replaced" in health(cluster), "health says so")
         lose_disk(cluster, 3)
-        until(lambda: cli(cluster, "cluster", "health").returncode == 0, "all is well again")
+        until(lambda: cli_here(cluster, "cluster", "health").returncode == 0, "all is well again")
 
 
 def test_the_only_copy_is_not_given_up() -> None:
@@ -116,7 +122,7 @@ def test_the_only_copy_is_not_given_up() -> None:
         admin.delete_topics(["alone"])
         replaced = cli(cluster, "nodes", "replace", "3", "--with", "3")
         assert replaced.returncode == 0, replaced.stderr
-        until(lambda: cli(cluster, "cluster", "health").returncode == 0, "all is well again")
+        until(lambda: cli_here(cluster, "cluster", "health").returncode == 0, "all is well again")
 
 
 def test_health_and_the_list_say_what_works_where_a_partition_has_a_witness() -> None:
@@ -126,10 +132,12 @@ def test_health_and_the_list_say_what_works_where_a_partition_has_a_witness() ->
         lose_disk(cluster, 3)
         hint = "partitions with a witness need a node with another id: quorumlog nodes replace 3 --with ID"
         until(lambda: hint in health(cluster), "health says so")
-        until(lambda: hint in cli(cluster, "nodes", "list").stdout, "so does the list")
+        until(lambda: hint in cli_here(cluster, "nodes", "list").stdout, "so does the list")
         assert "--with 3" not in health(cluster)
         cluster.start(4)
-        until(lambda: cli(cluster, "nodes", "replace", "3", "--with", "4", "--dry-run").returncode == 0, "it works")
+        until(
+            lambda: cli_here(cluster, "nodes", "replace", "3", "--with", "4", "--dry-run").returncode == 0, "it works"
+        )
 
 
 def test_another_node_gets_the_vote_of_one_that_never_returns_on_its_new_disk() -> None:
@@ -142,7 +150,7 @@ def test_another_node_gets_the_vote_of_one_that_never_returns_on_its_new_disk() 
 
         def replaced() -> bool:
             ended = cli(cluster, "nodes", "replace", "3", "--with", "4")
-            # Until nothing names the node any more, it is refused.
+            # It is refused as long as anything still names the node.
             assert ended.returncode == 0 or "is being given up" in ended.stderr, ended.stderr
             return "metadata quorum: nodes 1,2,4" in ended.stdout
 

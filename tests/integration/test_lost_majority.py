@@ -121,14 +121,14 @@ def test_one_of_three_goes_on_and_two_empty_nodes_join_it(tmp_path: Path) -> Non
                 assert "alone-1: restarts empty" in report
                 assert f"pairs-{witnessed[0]}: restarts empty" in report
                 cluster.start(1)
-                # The clients that were there all the time continue.
+                # The clients that ran all the time continue.
                 load.goes_on()
                 named.send("alone", b"named again", partition=0).result(timeout=PATIENCE_S)
                 named.close()
                 assert admin.describe_cluster().cluster_id != former
                 for node in (2, 3):
                     cluster.start(node)
-                until(lambda: is_well(cluster), "all is well again, by itself")
+                until(lambda: is_well(cluster), "the cluster becomes healthy automatically")
                 until(lambda: {each.node_id for each in admin.describe_quorum().voters} == {1, 2, 3}, "both vote again")
                 load.goes_on()
             assert (consumer.committed(MOVED) or 0) >= 17, "what the group had committed is there"
@@ -186,7 +186,7 @@ def test_two_of_five_go_on_each_with_what_it_has_more_of_and_nobody_else_comes_b
             assert "given up permanently, with their data: 2, 3, 5" in report
             for node in (1, 4):
                 cluster.start(node)
-            # Of the former cluster, and kept after all: told in one line, and not heard.
+            # Of the former cluster, and kept after all: logged in one line, and its messages are ignored.
             shutil.copytree(former, cluster.data_dir(3))
             with contextlib.suppress(ClusterError):  # It may end before it has answered once.
                 cluster.start(3)
@@ -201,7 +201,7 @@ def test_two_of_five_go_on_each_with_what_it_has_more_of_and_nobody_else_comes_b
             shutil.rmtree(cluster.data_dir(3))
             for node in (2, 3, 5):
                 cluster.start(node)
-            until(lambda: is_well(cluster), "all is well again, by itself")
+            until(lambda: is_well(cluster), "the cluster becomes healthy automatically")
         for partition in (ahead_on_4, ahead_on_1):
             assert values(cluster, partition) == [b"all", b"0", b"1", b"2", b"after"]
 

@@ -51,7 +51,7 @@ def cluster() -> Iterator[LocalCluster]:
                 for operation in (ACLOperation.READ, ACLOperation.WRITE)
             )
             admin.alter_user_scram_credentials([UserScramCredentialUpsertion("bob", PASSWORD)])
-            # Last: once all nodes serve it, they know users and rules as well.
+            # Last: once all nodes serve it, they also have users and rules.
             orders = NewTopic("orders", replica_assignments={0: [4, 1, 2], 1: [4, 1, 3]})
             admin.create_topics([orders])
         yield running
@@ -85,7 +85,7 @@ def test_signed_in_clients_go_on_without_the_metadata_quorum(cluster: LocalClust
         while time.monotonic() < ended:
             for load in loads:
                 load.wait_for(10)
-        # Who comes now is let in as well. (A producer's identity may be the controller's to give: it does without.)
+        # New clients are also let in. (A producer's identity may be the controller's to give: it does without.)
         for options, partition in ((alice, 0), (bob, 1)):
             with Producer(**options, enable_idempotence=False) as late:  # type: ignore[arg-type]
                 assert late.send("orders", b"late", partition=partition).result(30).offset > 0

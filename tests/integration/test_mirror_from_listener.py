@@ -20,7 +20,7 @@ pytestmark = pytest.mark.cluster
 DEADLINE_S = 30.0
 
 
-def mirror(source: LocalCluster, target: LocalCluster) -> dict[str, int]:
+def run_mirror(source: LocalCluster, target: LocalCluster, *options: str) -> subprocess.CompletedProcess[str]:
     command: list[str | Path] = [
         Path(sys.executable).with_name("quorumlog"),
         "mirror",
@@ -28,10 +28,14 @@ def mirror(source: LocalCluster, target: LocalCluster) -> dict[str, int]:
         target.bootstrap_servers,
     ]
     command += ["--from", f"kafka://{source.kafka_bootstrap_servers}", "--output", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * DEADLINE_S, check=False)
+    return subprocess.run([*command, *options], capture_output=True, text=True, timeout=2 * DEADLINE_S, check=False)
+
+
+def mirror(source: LocalCluster, target: LocalCluster) -> dict[str, int]:
+    done = run_mirror(source, target)
     assert done.returncode == 0, done.stderr
-    told: dict[str, int] = json.loads(done.stdout)
-    return told
+    reported: dict[str, int] = json.loads(done.stdout)
+    return reported
 
 
 def records(cluster: LocalCluster, topic: str, count: int) -> list[tuple[object, object]]:
@@ -65,8 +69,8 @@ def test_topics_records_and_groups_are_copied_once_and_the_same_command_goes_on(
         member.close()
         expected: list[tuple[object, object]] = [(b"key", b"theirs %d" % number) for number in range(100)]
 
-        told = mirror(source, target)
-        assert (told["records"], told["groups"]) == (100, 1)
+        reported = mirror(source, target)
+        assert (reported["records"], reported["groups"]) == (100, 1)
         assert records(target, "orders", 100) == expected
 
         with quorumlog.Producer(bootstrap_servers=source.bootstrap_servers) as ours:
@@ -75,3 +79,9 @@ def test_topics_records_and_groups_are_copied_once_and_the_same_command_goes_on(
         expected += [(b"key", b"ours %d" % number) for number in range(10)]
         assert mirror(source, target)["records"] == 10
         assert records(target, "orders", 110) == expected
+
+        # A mistaken command leaves the name to the mirror that has it.
+        mistaken = run_mirror(source, target, "--rename", "*=copy.*")
+        assert mistaken.returncode != 0
+        assert "give another --name" in mistaken.stderr
+        assert mirror(source, target)["records"] == 0

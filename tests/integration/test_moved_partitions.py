@@ -150,8 +150,8 @@ def test_a_throttled_move_says_what_is_left_survives_restarts_and_is_called_off(
             for future in [producer.send(MOVED.topic, rng.randbytes(100_000), partition=0) for _ in range(500)]:
                 future.result(timeout=PATIENCE_S)
         # So slow that it is not over before all of this is done, on a busy machine too.
-        asked = ("partitions", "reassign", "--topic", MOVED.topic, "--replicas", "1,2,4", "--throttle", "1.1MB/s")
-        assert cli(cluster, *asked).returncode == 0
+        requests = ("partitions", "reassign", "--topic", MOVED.topic, "--replicas", "1,2,4", "--throttle", "1.1MB/s")
+        assert cli(cluster, *requests).returncode == 0
 
         def lacking() -> int:
             described = [each for each in admin.describe_nodes() if isinstance(each, NodeDescription)]
@@ -162,12 +162,12 @@ def test_a_throttled_move_says_what_is_left_survives_restarts_and_is_called_off(
         leader = leader_of(cluster, MOVED.topic)
         cluster.kill(leader)
         cluster.start(leader)
-        until(lambda: 0 < lacking() < 50_000_000, "the copy goes on")
+        until(lambda: 0 < lacking() < 50_000_000, "the copy continues")
         assert admin.list_partition_reassignments()[MOVED].throttle_bytes_per_second == 1_100_000
         assert cli(cluster, "partitions", "reassign", "--topic", MOVED.topic, "--cancel", "--wait").returncode == 0
         assert replicas(admin) == (1, 2, 3)
         # Without the throttle it takes no time.
-        assert cli(cluster, *asked[:-2], "--wait").returncode == 0
+        assert cli(cluster, *requests[:-2], "--wait").returncode == 0
         assert replicas(admin) == (1, 2, 4)
 
 

@@ -1,4 +1,4 @@
-"""Nodes are drained, replaced and struck off under load, and no client notices."""
+"""Nodes are drained, replaced and removed under load, and no client notices."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import json
 
 import pytest
-from command_line import cli, complaints, until
+from command_line import cli, cli_here, complaints, until
 from test_moved_partitions import MOVED, Load
 
 from quorumlog.local import ClusterError, LocalCluster
@@ -51,26 +51,26 @@ def test_a_node_whose_disk_is_lost_is_replaced_by_one_command_and_health_is_gree
             load.goes_on()
             cluster.kill(3)
             load.goes_on()
-            until(lambda: "node down: 3" in cli(cluster, "cluster", "health").stdout, "node 3 counts as down")
+            until(lambda: "node down: 3" in cli_here(cluster, "cluster", "health").stdout, "node 3 counts as down")
             replaced = cli(cluster, "nodes", "replace", "3", "--with", "4")
             assert (replaced.returncode, complaints(replaced)) == (0, "")
             assert "metadata quorum: nodes 1,2,4" in replaced.stdout
             assert replaced.stdout.endswith("node 3 is removed\n"), replaced.stdout
             load.goes_on()
-            until(lambda: cli(cluster, "cluster", "health").returncode == 0, "all is well again")
+            until(lambda: cli_here(cluster, "cluster", "health").returncode == 0, "all is well again")
         [topic] = admin.describe_topics([MOVED.topic], linearizable=True)
         assert sorted(topic.partitions[0].replicas) == [1, 2, 4]
-        # It never returns under its id, and is told so: perhaps it ends before it has answered once.
+        # It never returns under its id, and is notified of that: perhaps it ends before it has answered once.
         with contextlib.suppress(ClusterError):
             cluster.start(3)
-        until(lambda: "node 3 was removed from the cluster" in cluster.log_path(3).read_text(), "node 3 is told")
+        until(lambda: "node 3 was removed from the cluster" in cluster.log_path(3).read_text(), "node 3 is notified")
 
 
 def test_a_drain_says_which_partition_holds_it_up_and_why() -> None:
     with LocalCluster(nodes=4) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         admin.create_topics([NewTopic("single", replica_assignments={0: [4]})])
         cluster.kill(4)
-        until(lambda: "node down: 4" in cli(cluster, "cluster", "health").stdout, "node 4 counts as down")
+        until(lambda: "node down: 4" in cli_here(cluster, "cluster", "health").stdout, "node 4 counts as down")
         drained = cli(cluster, "nodes", "drain", "4")
         assert drained.returncode == 1
         assert drained.stderr == (

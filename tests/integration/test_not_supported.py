@@ -30,8 +30,9 @@ from quorumlog.sdk import (
     TopicPartition,
     UserScramCredentialUpsertion,
 )
-from quorumlog.sdk.mirror.commands import mirror
+from quorumlog.sdk.mirror.commands import MirrorOptions, mirror
 from quorumlog.sdk.mirror.source import KafkaSource
+from quorumlog.sdk.mirror.target_topics import TopicRules
 from quorumlog.sdk.spark.errors import OptionError
 from quorumlog.sdk.spark.options import parse_batch_options
 from quorumlog.wire.kafka.batch import KafkaCodec
@@ -131,7 +132,7 @@ REFUSED: dict[str, dict[str, Attempt]] = {
     "records without a key in a compacted topic": {
         "no key": producing(kafka_batch([(None, b"value", NOW_MS, [])]), topic=COMPACTED)
     },
-    "creation of `__groups` and of the four topic names that Kafka reserves; other names may begin with `__`": {
+    "creation of `__groups` and of the four topic names that Kafka reserves; other names may start with `__`": {
         name: creating(name)
         for name in (
             "__groups",
@@ -141,26 +142,21 @@ REFUSED: dict[str, dict[str, Attempt]] = {
             "__cluster_metadata",
         )
     },
-    "`cleanup.policy=compact,delete`: choose one of them": {
-        "creation": creating(cleanup_policy="compact,delete"),
-        "change": setting("cleanup.policy", "compact,delete"),
-        "the other order": creating(cleanup_policy="delete,compact"),
-    },
-    "`min.compaction.lag.ms` above 0, any `max.compaction.lag.ms`: compaction does not implement them. Kafka's defaults"
-    " are accepted": {
-        "min": creating(min_compaction_lag_ms="1"),
-        "max": creating(max_compaction_lag_ms="60000"),
-        "min changed": setting("min.compaction.lag.ms", "1"),
-        "max changed": setting("max.compaction.lag.ms", "60000"),
+    "an empty `cleanup.policy`, `min.compaction.lag.ms` above `max.compaction.lag.ms`": {
+        "no policy": creating(cleanup_policy=""),
+        "policy changed": setting("cleanup.policy", ""),
+        "lags": creating(min_compaction_lag_ms="60000", max_compaction_lag_ms="59999"),
+        "no lag": setting("max.compaction.lag.ms", "0"),
     },
     "numbers such as `1_000`, `+5` and `5.0`: use ASCII digits only": {
         number: creating(retention_ms=number) for number in ("1_000", "+5", "5.0", "\u0665")
     },
-    "unclean elections as a setting, remote storage, unknown keys, changes of node settings": {
+    "unclean elections as a setting, remote storage, unknown keys, settings of nodes that need a restart": {
         "unclean elections": creating(unclean_leader_election_enable="true"),
         "remote storage": creating(remote_storage_enable="true"),
         "unknown key": creating(no_such_key="1"),
         "unknown key changed": setting("no.such.key", "1"),
+        "setting that needs a restart": setting("max_connections", "5", NODE_RESOURCE, "1"),
         "node setting": setting("log.retention.ms", "1", NODE_RESOURCE, "1"),
         "node settings replaced": replacing("log.retention.ms", "1", NODE_RESOURCE, "1"),
         "settings of all nodes": setting("log.retention.ms", "1", NODE_RESOURCE, ""),
@@ -178,7 +174,6 @@ REFUSED: dict[str, dict[str, Attempt]] = {
         "IP address": limiting("ip", "connection_creation_rate"),
         "share": limiting("user", "request_percentage"),
     },
-    "passwords for SCRAM-SHA-512": {"SCRAM-SHA-512": password(mechanism=2, iterations=8_192)},
     "passwords with fewer than 4,096 iterations, salts shorter than 16 bytes": {
         "iterations": password(iterations=4_095),
         "salt": password(salt=15),
@@ -191,12 +186,12 @@ REFUSED: dict[str, dict[str, Attempt]] = {
         name: describing(name)
         for name in ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata")
     },
-    "follower fetches": {
+    "fetches by brokers, with the ID of a replica": {
         "replica_id": fetching(12, replica_id=1),
         "replica_state": fetching(17, replica_state={"replica_id": 1, "replica_epoch": 1}),
     },
-    "mechanisms other than SCRAM-SHA-256 and PLAIN": {
-        mechanism: shaking_hands(mechanism) for mechanism in ("SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER")
+    "mechanisms other than SCRAM-SHA-256, SCRAM-SHA-512, PLAIN and, if tokens are configured, OAUTHBEARER": {
+        mechanism: shaking_hands(mechanism) for mechanism in ("SCRAM-SHA-1", "GSSAPI", "OAUTHBEARER")
     },
     "SaslHandshake of version 0": {"SaslHandshake": unserved("SaslHandshake", 0, sign_in=False, mechanism="PLAIN")},
     "everything else: share groups, delegation tokens, moves of replicas between directories": {
@@ -216,11 +211,13 @@ ACCEPTED: dict[str, Attempt] = {
     "a batch with less than 64 MiB": producing(kafka_batch([(b"k", bytes(1 << 20), NOW_MS, [])], KafkaCodec.ZSTD)),
     "another name with __": creating("__debezium-heartbeat.shop"),
     "one policy": creating(cleanup_policy="compact"),
-    "default lags": creating(min_compaction_lag_ms="0", max_compaction_lag_ms="9223372036854775807"),
+    "both policies": creating(cleanup_policy="delete,compact"),
+    "lags": creating(min_compaction_lag_ms="60000", max_compaction_lag_ms="60000"),
     "a number": creating(retention_ms="1000"),
     "an ACL": granting(),
     "a quota": limiting("user", "producer_byte_rate"),
     "a password": password(user="carol"),
+    "a password for SCRAM-SHA-512": password(mechanism=2, user="carol"),
     "smallest batches": creating(max_message_bytes="1024"),
     "largest batches": creating(max_message_bytes=str(LARGEST)),
     "a consumer's fetch": fetching(12),
@@ -357,7 +354,8 @@ def mirrored_security(rig: Rig) -> set[str]:
     }
     with LocalCluster(nodes=1) as target:
         source = KafkaSource(f"kafka://{rig.cluster.kafka_bootstrap_servers}", signed_in)
-        report = mirror(source, bootstrap_servers=target.bootstrap_servers, topics=[TOPIC])
+        options = MirrorOptions(rules=TopicRules((TOPIC,)))
+        report = mirror(source, bootstrap_servers=target.bootstrap_servers, options=options)
         assert report.records, "nothing was copied"
         with Admin(bootstrap_servers=target.bootstrap_servers) as admin:
             copied = {
@@ -414,13 +412,6 @@ NO_OFFSETS_IN_TRANSACTIONS = Tried(
         "TxnOffsetCommit": unserved("TxnOffsetCommit", 3, transactional_id="writer", group_id="g"),
     },
 )
-ONE_POLICY = Tried({"INVALID_CONFIG"}, rows("`cleanup.policy"))
-ONE_OWN_POLICY = Tried({"InvalidConfigError"}, {"own client": own_creation(cleanup_policy="compact,delete")})
-NO_LAGS = Tried({"INVALID_CONFIG"}, rows("`min.compaction.lag.ms`"))
-NO_OWN_LAGS = Tried(
-    {"InvalidConfigError"},
-    {"min": own_creation(min_compaction_lag_ms="1"), "max": own_creation(max_compaction_lag_ms="60000")},
-)
 NO_TIERED_STORAGE = Tried({"INVALID_CONFIG"}, {"setting": creating(remote_storage_enable="true")})
 NO_OWN_TIERED_STORAGE = Tried({"InvalidConfigError"}, {"setting": own_creation(remote_storage_enable="true")})
 NO_CREATION = Tried(
@@ -448,18 +439,9 @@ NO_KAFKA_OPTIONS = Tried(
 #: By page and quotation. A quotation is the whole first cell of a row, or a part of a bullet or a paragraph.
 STATEMENTS: dict[tuple[str, str], tuple[Tried, ...]] = {
     ("README.md", "transactions"): (NO_TRANSACTIONS, NO_TRANSACTION_OPTION),
-    ("README.md", "`cleanup.policy=compact,delete`"): (ONE_POLICY, ONE_OWN_POLICY),
     ("README.md", "there is no tiered storage"): (NO_TIERED_STORAGE, NO_OWN_TIERED_STORAGE),
     ("docs/use/guarantees.md", "there are no transactions"): (NO_TRANSACTIONS, NO_TRANSACTION_OPTION),
     ("docs/use/guarantees.md", "No transactions, no tiered storage"): (NO_TRANSACTIONS, NO_TIERED_STORAGE),
-    ("docs/use/guarantees.md", "**`cleanup.policy=compact,delete`**, both at once, is not supported"): (
-        ONE_POLICY,
-        ONE_OWN_POLICY,
-    ),
-    (
-        "docs/use/guarantees.md",
-        "`cleanup.policy=compact,delete`, `min.compaction.lag.ms` and `max.compaction.lag.ms` are refused",
-    ): (ONE_POLICY, ONE_OWN_POLICY, NO_LAGS, NO_OWN_LAGS),
     ("docs/use/guarantees.md", "Topics are not created automatically"): (NO_CREATION,),
     ("docs/use/guarantees.md", "Topics are not created automatically: use `quorumlog topics create`"): (NO_CREATION,),
     ("docs/use/guarantees.md", "no `segment.*`"): (
@@ -471,6 +453,7 @@ STATEMENTS: dict[tuple[str, str], tuple[Tried, ...]] = {
         NO_OWN_HOSTS,
     ),
     ("docs/operate/security.md", "**No host column.**"): (NO_HOSTS, NO_OWN_HOSTS),
+    ("docs/use/frameworks.md", "quorumlog has no transactions yet"): (NO_TRANSACTIONS,),
     (KAFKA_PAGE, "because there are no transactions"): (NO_TRANSACTIONS,),
     (KAFKA_PAGE, "**Topics are not created automatically**"): (NO_CREATION,),
     (KAFKA_PAGE, "You cannot change them over this port"): (NO_NODE_SETTINGS,),
@@ -527,14 +510,15 @@ STATEMENTS: dict[tuple[str, str], tuple[Tried, ...]] = {
     ),
     (
         "docs/use/clients.md",
-        '`security_protocol="SASL_PLAINTEXT"`, and `sasl_mechanism` other than `SCRAM-SHA-256` and `OAUTHBEARER`',
+        '`security_protocol="SASL_PLAINTEXT"`, and `sasl_mechanism` other than `SCRAM-SHA-256`, `SCRAM-SHA-512` and'
+        " `OAUTHBEARER`",
     ): (
         Tried(
             WRONG_OPTION,
             {"SASL_PLAINTEXT": opening(Consumer, security_protocol="SASL_PLAINTEXT")}
             | {
                 mechanism: opening(Consumer, security_protocol="SASL_SSL", sasl_mechanism=mechanism)
-                for mechanism in ("PLAIN", "SCRAM-SHA-512", "GSSAPI")
+                for mechanism in ("PLAIN", "SCRAM-SHA-1", "GSSAPI")
             },
         ),
     ),

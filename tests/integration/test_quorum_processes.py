@@ -53,7 +53,7 @@ def test_a_node_that_comes_later_finds_a_quorum_that_has_moved() -> None:
         assert moved.stdout.endswith("4 voters survive the loss of 1, as 3 would\n")
         assert cli(cluster, "quorum", "remove", "1").returncode == 0
         assert voters(admin) == [3, 4, 5]
-        # It knows of the cluster only the address of the node that formed it.
+        # It has only the address of the node that formed it.
         cluster.stop(2)
         cluster.start(2)
         cluster.kill(1)
@@ -67,12 +67,12 @@ def test_a_lost_quorum_is_said_to_be_lost() -> None:
         cluster.kill(1)
         cluster.kill(2)
         with Admin(bootstrap_servers=cluster.address(3)) as admin:
-            # Where the third one led, it may take an election timeout until it knows that it does no more.
-            until(lambda: admin.describe_quorum().leader_id is None, "nobody leads")
+            # Where the third one led, it may take an election timeout until it detects that it no longer leads.
+            until(lambda: admin.describe_quorum().leader_id is None, "no node leads")
         described = cli(cluster, "quorum", "describe")
         assert described.returncode == 1
         assert "LeaderId:               none\n" in described.stdout
         assert described.stderr == (
-            "quorumlog: the metadata quorum is lost: of its voters 1,2,3 only 3 can be reached, which is no"
+            "quorumlog: the metadata quorum is lost: of its voters 1,2,3 only 3 can be reached, which is not a"
             " majority; start the others\n"
         )

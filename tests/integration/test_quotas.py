@@ -116,7 +116,9 @@ def test_a_throttled_producer_keeps_to_its_rate_beside_one_that_goes_on_until_it
         admin.alter_client_quotas({"User:alice": {"producer_byte_rate": None}})
         removed = time.monotonic()
         alice.flush(timeout=LIMIT_S)
-        assert time.monotonic() - removed < (200 * SIZE - acknowledged) / RATE, "she goes on as if it were there"
+        assert time.monotonic() - removed < (200 * SIZE - acknowledged) / RATE, (
+            "she is still throttled after the quota was removed"
+        )
     waited = throttled(metrics)
     assert waited["User:alice"] > 1
     assert set(waited) == {"User:alice"}
@@ -184,7 +186,7 @@ def test_what_the_command_line_sets_counts_on_a_stream_that_is_open() -> None:
                 requests.put(pb.ProduceRequest(correlation_id=number, acks=-1, timeout_ms=120_000, batches=[body]))
             first = next(answers)
             assert (first.correlation_id, first.results[0].error.code) == (1, ErrorCode.NONE)
-            assert stub.Metadata(pb.MetadataRequest(topics=["orders"]), timeout=LIMIT_S).topics, "calls go on"
+            assert stub.Metadata(pb.MetadataRequest(topics=["orders"]), timeout=LIMIT_S).topics, "calls continue"
             removed = time.monotonic()
             quotas(servers, "delete", "User:ANONYMOUS", "--yes")
             rest = [next(answers) for _ in range(9)]
@@ -203,5 +205,5 @@ def quotas(servers: str, *arguments: str) -> list[dict[str, object]]:
         [*command, "--bootstrap-servers", servers], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
-    told: list[dict[str, object]] = json.loads(done.stdout)
-    return told
+    reported: list[dict[str, object]] = json.loads(done.stdout)
+    return reported

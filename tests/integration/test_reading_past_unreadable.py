@@ -127,7 +127,7 @@ def test_consume_names_what_it_skips(cluster: LocalCluster) -> None:
     grouped = ("consume", TOPIC, "--from-beginning", "--group", "g", "--timeout", "5", "--format", "{offset}")
     assert [int(line) for line in cli(cluster, *grouped).stdout.split()] == list(CONTENT.values)
     [row] = json.loads(cli(cluster, "groups", "describe", "g", "--output", "json").stdout)
-    assert row["lag"] <= COUNT, "the group has come to the end, but for a batch that nobody can read"
+    assert row["lag"] <= COUNT, "the group has reached the end, except for an unreadable batch"
     stopped = cli(cluster, *everything, "--on-corrupt", "raise")
     assert stopped.returncode == 1
     assert [int(line) for line in stopped.stdout.split()] == [0, 1, 2]

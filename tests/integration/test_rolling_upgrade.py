@@ -71,9 +71,9 @@ def test_nodes_are_upgraded_one_by_one_under_load_and_the_feature_level_rises_be
                 if node == 1:
                     with pytest.raises(QuorumlogError):  # What the others would misread waits for them.
                         admin.drain_node(3)
-            until(lambda: features(cluster) == (2, {1: 2, 2: 2, 3: 2}), "the feature level has risen")
+            until(lambda: features(cluster) == (3, {1: 3, 2: 3, 3: 3}), "the feature level has risen")
             load.goes_on()
-            # There is no way back: a node of the former version is told so in a line.
+            # There is no way back: a node of the former version reports that in a line.
             cluster.stop(3)
             with pytest.raises(ClusterError):
                 cluster.start(3)
@@ -102,13 +102,13 @@ def test_while_the_level_waits_for_an_operator_there_is_a_way_back(former: str) 
         with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
             producer.send(MOVED.topic, b"0").result(30)
         upgraded(cluster, former, 1)
-        assert features(cluster) == (1, {1: 2})
+        assert features(cluster) == (1, {1: 3})
         cluster.stop(1)
         cluster.start(1)  # The former version again.
-        until(lambda: is_healthy(cluster), "the former version goes on")
+        until(lambda: is_healthy(cluster), "the former version continues")
         upgraded(cluster, former, 1)
         dry = cli(cluster, "features", "upgrade", "--dry-run")
-        assert dry.stdout == "feature level 2: all nodes support it\n", dry.stderr
-        assert cli(cluster, "features", "upgrade").stdout == "the cluster is at feature level 2\n"
-        assert features(cluster) == (2, {1: 2})
+        assert dry.stdout == "feature level 3: all nodes support it\n", dry.stderr
+        assert cli(cluster, "features", "upgrade").stdout == "the cluster is at feature level 3\n"
+        assert features(cluster) == (3, {1: 3})
         assert_one_copy_each_in_order(cluster, 1)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import PATIENCE_S, cli, complaints, until
+from command_line import PATIENCE_S, cli, cli_here, complaints, until
 from former_version import LEVEL_1
 from machines import Machines
 from runbook_page import PAGE, Runbook, headings
@@ -100,11 +100,11 @@ def on_machines(nodes: int, *, in_batches: bool = False, **how: Any) -> Iterator
 
 
 def is_healthy(machines: Machines) -> bool:
-    return cli(machines.cluster, "cluster", "health").returncode == 0
+    return cli_here(machines.cluster, "cluster", "health").returncode == 0
 
 
 def nodes(machines: Machines) -> list[int]:
-    return [row["node_id"] for row in json.loads(cli(machines.cluster, "nodes", "list", "-o", "json").stdout)]
+    return [row["node_id"] for row in json.loads(cli_here(machines.cluster, "nodes", "list", "-o", "json").stdout)]
 
 
 def test_every_section_with_commands_is_played() -> None:
@@ -218,7 +218,7 @@ def test_a_wrong_clock(tmp_path: Path) -> None:
         page.types_next()
         page.types_next()
         page.ends()
-        # Ahead by more than topics keep records by default: no one is told, and only what it leads is deleted.
+        # Ahead by more than topics keep records by default: no client is notified, and only what it leads is deleted.
         sets_clock(shift, str(2 * 7 * 86_400_000))
         leads_again(machines, 2)
         with Admin(bootstrap_servers=machines.bootstrap_servers) as admin:
@@ -243,7 +243,7 @@ def leads_again(machines: Machines, node: int) -> None:
 
 
 def leads_after_balancing(machines: Machines, node: int, partition: int | None = None) -> bool:
-    cli(machines.cluster, "leaders", "balance")
+    cli_here(machines.cluster, "leaders", "balance")
     return machines.cluster.leader(TOPIC, node - 1 if partition is None else partition) == node
 
 
@@ -282,7 +282,7 @@ def test_growing_and_shrinking() -> None:
                 loads = admin.rebalance_partitions(validate_only=True).loads
                 return all(load.size_bytes > 3 * RECORDS * RECORD_BYTES // 2 for load in loads)
 
-            until(are_known, "leaders have told the controller how large their partitions are")
+            until(are_known, "leaders have reported to the controller how large their partitions are")
         page = Runbook("Growing", machines)
         page.types_next()
         page.types_next()
@@ -305,7 +305,8 @@ def test_moving_to_other_racks() -> None:
             assert (moved.returncode, complaints(moved)) == (0, ""), moved.stderr
             machines.stop(old)
             until(
-                lambda gone=old: cli(machines.cluster, "nodes", "remove", str(gone)).returncode == 0, "it is struck off"
+                lambda gone=old: cli_here(machines.cluster, "nodes", "remove", str(gone)).returncode == 0,
+                "it is removed",
             )
         page.types_next()
         page.ends()

@@ -43,7 +43,7 @@ def cluster() -> Iterator[LocalCluster]:
                 ResourcePattern(ResourceType.TOPIC, "orders", ACLResourcePatternType.LITERAL),
             )
             admin.create_acls([alice])
-            # Last: once all nodes serve it, they know the rules as well.
+            # Last: once all nodes serve it, they also have the rules.
             admin.create_topics([NewTopic("orders", 1, 3)])
         yield running
 

@@ -1,4 +1,4 @@
-"""Passwords, tokens and revocation on real nodes: who is let in, what continues, and what tells no one."""
+"""Passwords, tokens and revocation on real nodes: who is let in, what continues, and what stays secret."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, audit_log: Path, key_file:
                 for operation in (ACLOperation.READ, ACLOperation.WRITE)
             )
             admin.alter_user_scram_credentials([UserScramCredentialUpsertion("alice", CANARY)])
-            # Last: once all nodes serve them, they know users and rules as well.
+            # Last: once all nodes serve them, they also have users and rules.
             admin.create_topics([NewTopic("orders", 1, 3), NewTopic("secret", 1, 3)])
         yield running
     reserved.close()
@@ -150,7 +150,7 @@ def until_refused(attempt: Callable[[], object]) -> QuorumlogError:
             # What was under way just then may have taken effect: that fails, but no one refuses it.
             if error.definite:
                 return error
-    raise AssertionError(f"it still goes on after {LIMIT_S} s")
+    raise AssertionError(f"it is still not refused after {LIMIT_S} s")
 
 
 def test_who_signs_in_is_who_the_rules_say(cluster: LocalCluster) -> None:
@@ -165,7 +165,9 @@ def test_who_signs_in_is_who_the_rules_say(cluster: LocalCluster) -> None:
         assert next(iter(consumer)).value == b"by alice"
     with Admin(**options) as alices:
         places = {f"{each.host}:{each.port}" for each in alices.describe_cluster().brokers}
-        assert places == set(options["bootstrap_servers"].split(",")), "she is told where passwords are asked for"
+        assert places == set(options["bootstrap_servers"].split(",")), (
+            "she receives the addresses that require passwords"
+        )
 
 
 def test_without_a_session_there_is_nothing_but_health(cluster: LocalCluster) -> None:
@@ -294,7 +296,7 @@ def test_a_revoked_certificate_is_out_at_once_also_on_a_stream(cluster: LocalClu
 
 
 class Thief:
-    """Signs in at one node, and uses the token wherever it likes."""
+    """Authenticates at one node, and uses the token at any node."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self.places = options["bootstrap_servers"].split(",")
@@ -430,7 +432,7 @@ def test_a_token_signs_in_and_goes_on_across_its_renewal_and_that_of_the_keys(
         assert isinstance(refused, SaslAuthenticationFailedError), refused
         assert re.search(words, refused.message)
     # A thread of the node writes it, the next one of the same address a second later.
-    until(lambda: "it is signed with a key that is not in the file" in audit_log.read_text(), "the audit log tells it")
+    until(lambda: "it is signed with a key that is not in the file" in audit_log.read_text(), "the audit log has it")
     renew("second", 600)
     properties = tmp_path / "dora.properties"
     properties.write_text(
@@ -440,7 +442,7 @@ def test_a_token_signs_in_and_goes_on_across_its_renewal_and_that_of_the_keys(
     topics = cli("--command-config", str(properties), "topics", "list", "-b", options["bootstrap_servers"])
     assert (topics.returncode, topics.stdout.split()) == (0, ["orders"]), topics.stderr
     nodes = Nodes(Servers(options["bootstrap_servers"], ClientSecurity.of_properties(_properties_in(properties))))
-    assert nodes.topic_names(newest=False) == ["orders"], "tasks of Spark sign in too"
+    assert nodes.topic_names(newest=False) == ["orders"], "tasks of Spark also authenticate"
     agent.unlink()
     missing = cli("--command-config", str(properties), "topics", "list", "-b", options["bootstrap_servers"])
     assert (missing.returncode, len(missing.stderr.splitlines())) == (2, 1)
@@ -472,8 +474,8 @@ def test_secrets_are_nowhere(cluster: LocalCluster, audit_log: Path) -> None:
         shown += client.stdout.read()
     assert CANARY not in shown
     assert not any(CANARY.encode() in line for line in lines)
-    told = [log for log in DATA[0].rglob("*.log") if log.is_file()]
-    assert told, "nodes write logs"
+    reported = [log for log in DATA[0].rglob("*.log") if log.is_file()]
+    assert reported, "nodes write logs"
     assert cluster.certificates is not None
     keys = [line for key in cluster.certificates.folder.glob("*.key") for line in key.read_text().splitlines()[1:-1]]
     assert STOLEN
@@ -482,7 +484,7 @@ def test_secrets_are_nowhere(cluster: LocalCluster, audit_log: Path) -> None:
     with urllib.request.urlopen(f"http://{METRICS[0]}/metrics", timeout=LIMIT_S) as page:
         metrics: bytes = page.read()
     assert b"quorumlog_" in metrics
-    for where, content in (*((file, file.read_bytes()) for file in (*told, audit_log)), ("metrics", metrics)):
+    for where, content in (*((file, file.read_bytes()) for file in (*reported, audit_log)), ("metrics", metrics)):
         assert [secret for secret in secrets if secret in content] == [], where
     assert not any(token in shown for token in STOLEN)
     assert not any(token.encode() in line for line in lines for token in STOLEN)

@@ -29,7 +29,7 @@ def test_a_node_that_was_away_too_long_for_the_log_catches_up_by_a_snapshot() ->
         cluster.kill(away)
         others = ",".join(cluster.address(node) for node in cluster.node_ids if node != away)
         with Admin(bootstrap_servers=others, request_timeout_ms=10_000) as admin:
-            # They exist at once; the call waits in vain for the node that is away to know of them.
+            # They exist at once; the call waits without success for the node that is down to apply them.
             with contextlib.suppress(RequestTimedOutError):
                 topics = [NewTopic(f"topic-{n}", num_partitions=2, replication_factor=1) for n in range(TOPICS)]
                 admin.create_topics(topics)

@@ -49,7 +49,7 @@ def one_more_line(cluster: LocalCluster, attempt: Callable[[], None]) -> dict[st
     attempt()
     deadline = time.monotonic() + DEADLINE_S
     while len(audited(cluster)) == before:
-        assert time.monotonic() < deadline, "nothing is told"
+        assert time.monotonic() < deadline, "nothing is logged"
         time.sleep(0.05)
     (line,) = audited(cluster)[before:]
     assert (line["times"], line["host"]) == (1, "127.0.0.1")
@@ -63,7 +63,7 @@ def say_hello(cluster: LocalCluster, pair: Issued, node_id: int) -> grpc.Call:
     credentials = grpc.ssl_channel_credentials(
         certificates.node_ca.read_bytes(), pair.key.read_bytes(), pair.certificate.read_bytes()
     )
-    # It knocks once: on a busy machine a second one could come before this one has heard what became of the first.
+    # It connects once: on a busy machine a second connection could arrive before the result of the first one.
     expected = (
         ("grpc.ssl_target_name_override", f"node-{ASKED}.quorumlog.internal"),
         ("grpc.initial_reconnect_backoff_ms", 60_000),
@@ -101,7 +101,7 @@ def test_whoever_is_no_node_is_refused_and_told_of(
     plaintext(cluster)
     old_tls(cluster)
 
-    # Behind it: the certificate is a node's, or was meant to be, and not that of who speaks.
+    # Behind it: the certificate is a node's, or was intended as one, and not that of its sender.
     for pair, principal in ((of("node-2"), "Node:2"), (mallory, "User:mallory")):
         line = one_more_line(cluster, lambda pair=pair: refused_by_name(cluster, pair))  # type: ignore[misc]
         assert (line["event"], line["peer"], line["principal"]) == ("peer_refused", 3, principal)

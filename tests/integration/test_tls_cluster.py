@@ -1,4 +1,4 @@
-"""A cluster whose nodes and clients know each other by certificate."""
+"""A cluster whose nodes and clients identify each other by certificate."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ def test_a_new_certificate_is_taken_without_a_restart(cluster: LocalCluster, tmp
             return False
 
     until(is_served, "the node serves with what it had at its start")
-    until(lambda: "certificate_taken" in cluster.log_path(1).read_text(), "the node says so")
+    until(lambda: "certificate_taken" in cluster.log_path(1).read_text(), "the node logs it")
     with Admin(bootstrap_servers=cluster.address(1), **cluster.client_tls) as admin:
         assert len(admin.describe_cluster().brokers) == 3
 
@@ -366,7 +366,7 @@ def test_calls_and_streams_end_with_their_certificate(cluster: LocalCluster, tmp
         over.set()
         assert isinstance(ended.value, grpc.Call)
         assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED, ended.value.details()
-        # The connection is still there, and gRPC would take calls on it.
+        # The connection is still open, and gRPC would accept calls on it.
         with pytest.raises(grpc.RpcError) as late:
             stub.Metadata(data_plane_pb2.MetadataRequest(), timeout=LIMIT_S)
         assert isinstance(late.value, grpc.Call)
@@ -381,7 +381,7 @@ def test_clients_without_a_certificate_have_a_listener_of_their_own(tmp_path: Pa
         ca = cluster.client_tls["ssl_ca_location"]
         with (
             Admin(bootstrap_servers=place, security_protocol="SSL", ssl_ca_location=ca) as admin,
-            # What they are told once they have authenticated: test_sign_in.py.
+            # Their answers once they have authenticated: test_sign_in.py.
             pytest.raises(SaslAuthenticationFailedError, match="SASL_SSL"),
         ):
             admin.describe_cluster()
@@ -428,7 +428,7 @@ def test_metrics_are_served_here_in_plain_and_elsewhere_to_whoever_may_see_them(
             see = ResourcePattern(ResourceType.CLUSTER, "kafka-cluster")
             admin.create_acls([ACL("User:scraper", ACLOperation.DESCRIBE, ACLPermissionType.ALLOW, see)])
             assert "quorumlog_ready 1" in page(scrapers)
-            # Who has no permission is told so; whether the node serves is no secret.
+            # A client without permission is refused; it may see whether the node serves.
             with pytest.raises(urllib.error.HTTPError, match="403") as refused:
                 page(others)
             assert "User:other has no permission for Describe on Cluster" in refused.value.read().decode()

@@ -46,7 +46,7 @@ def topic(admin: Admin) -> str:
 
 
 def read(cluster: LocalCluster, topic: str) -> list[bytes]:
-    """All that is there when it begins, however long it takes."""
+    """Reads all records that exist when it starts, however long it takes."""
     with Consumer(topic, bootstrap_servers=cluster.bootstrap_servers) as consumer:
         ends = consumer.end_offsets(consumer.assignment())
         found: list[bytes] = []
@@ -144,7 +144,7 @@ def test_clients_of_a_deleted_topic_are_told_in_time(cluster: LocalCluster, admi
             return bool(errors)
 
         until(told, "the consumer's error")
-        assert all(topic in error.message for error in (*errors, *writer.failed)), "they know it by its name"
+        assert all(topic in error.message for error in (*errors, *writer.failed)), "they name it"
         admin.create_topics([NewTopic(topic, 1, 3)])
         before = len(writer.acknowledged)
         until(lambda: len(writer.acknowledged) > before + 5, "going on")

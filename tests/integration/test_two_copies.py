@@ -28,7 +28,7 @@ pytestmark = pytest.mark.cluster
 TOPIC = "orders"
 #: What the witness's disk must not hold.
 MARK = b"payload-that-no-witness-keeps"
-#: Of a busy machine. By itself a fail-over takes a tenth of a second.
+#: On a busy machine. Without other load a failover takes a tenth of a second.
 LONGEST_GAP_S = 5.0
 
 

@@ -1,4 +1,4 @@
-"""Clients that are pointed at another port of a node, or that lack TLS, are told so."""
+"""Clients that are pointed at another port of a node, or that lack TLS, report that."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_kafka_port_is_recognised(cluster: LocalCluster) -> None:
 
 
 def test_missing_tls_is_recognised(cluster: LocalCluster) -> None:
-    """A client without TLS at a node with it, and the other way round; a node that fits is no problem."""
+    """A client without TLS at a node with it, and the other way round; a matching node is accepted."""
     address, uses_tls = cluster.address(1), bool(cluster.client_tls)
     assert what_answers(address, uses_tls) is None
     words = "uses TLS: set security_protocol" if uses_tls else "does not use TLS: leave security_protocol out"
@@ -53,6 +53,6 @@ def test_missing_tls_is_recognised(cluster: LocalCluster) -> None:
 
 
 def test_other_addresses_are_left_alone() -> None:
-    """Addresses at which nothing listens, and texts that are no address."""
+    """Addresses at which nothing listens, and texts that are not an address."""
     for address in ("127.0.0.1:1", "nonsense", "127.0.0.1:x", "[::1]:1"):
         assert what_answers(address, tls=False) is None

@@ -12,14 +12,13 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from frameworks import CONNECT_FILE_JARS, CONNECT_JARS
 from matrix_clients import BUILD
 
 from bench.peers.artifacts import JarSet
 from quorumlog.local.ports import ReservedPorts
 from quorumlog.sdk.spark.java import find_java_home
 
-CONNECT_JARS = JarSet("kafka-connect", "org.apache.kafka", "connect-runtime", "4.3.1")
-CONNECT_FILE_JARS = JarSet("kafka-connect-file", "org.apache.kafka", "connect-file", "4.3.1")
 _PATIENCE_S = 180.0
 
 

@@ -1,12 +1,14 @@
 """Kafka's clients of several languages, as programs that write and read the same records.
 
 Each program takes ``write SERVERS TOPIC CODEC``, with records on standard input, or ``read SERVERS TOPIC GROUP COUNT``,
-and prints records; ``programs/python/exchange.py`` says how a record is laid out. What a program needs comes from its
+and prints records; ``programs/python/exchange.py`` says how a record is laid out. With ``CLIENT_RACK`` in the
+environment, it reads from replicas in that rack, if the client can (KIP-392). What a program needs comes from its
 language's registry, pinned by the files beside it, and is kept under ``build/kafka-clients``.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -41,15 +43,17 @@ class MatrixClient:
 
     Arguments:
         name: with its version.
-        command: makes what it needs ready, and tells how it is called.
+        command: makes what it needs ready, and returns how it is called.
         codecs: with which it compresses, and which it takes.
         cannot_write: what it has no way to say, of ``NULL_HEADER`` and ``NOTHING``.
+        has_racks: it reads from the replicas of its rack.
     """
 
     name: str
     command: Callable[[], Sequence[str | Path]]
     codecs: tuple[str, ...] = CODECS
     cannot_write: tuple[str, ...] = ()
+    has_racks: bool = False
 
     def write(self, servers: str, topic: str, codec: str, records: Sequence[Line]) -> None:
         """Writes records, each to its partition, and waits until all are acknowledged.
@@ -59,17 +63,21 @@ class MatrixClient:
         """
         self._run("".join(lay_out(each) + "\n" for each in records), "write", servers, topic, codec)
 
-    def read(self, servers: str, topic: str, group: str, count: int) -> list[Line]:
+    def read(self, servers: str, topic: str, group: str, count: int, rack: str = "") -> list[Line]:
         """Reads as many records from the start as a member of a group, and commits.
 
         Raises:
             ClientFailedError: it did not get them.
         """
-        return [parse(line) for line in self._run("", "read", servers, topic, group, str(count)).splitlines()]
+        printed = self._run("", "read", servers, topic, group, str(count), rack=rack)
+        return [parse(line) for line in printed.splitlines()]
 
-    def _run(self, text: str, *arguments: str) -> str:
+    def _run(self, text: str, *arguments: str, rack: str = "") -> str:
         command = [*map(str, self.command()), *arguments]
-        ended = subprocess.run(command, input=text, capture_output=True, text=True, timeout=_DONE_WITHIN_S, check=False)
+        environment = {**os.environ, "CLIENT_RACK": rack}
+        ended = subprocess.run(
+            command, input=text, capture_output=True, text=True, timeout=_DONE_WITHIN_S, check=False, env=environment
+        )
         if ended.returncode:
             raise ClientFailedError(f"{self.name} {arguments[0]}: {ended.stderr.strip()[-4_000:]}")
         return ended.stdout
@@ -108,14 +116,14 @@ def _node() -> Sequence[str | Path]:
 
 
 @cache
-def _java(jars: JarSet) -> Sequence[str | Path]:
+def _java(jars: JarSet, name: str = "KafkaClient") -> Sequence[str | Path]:
     if jars.missing():
         jars.download()
     classes = BUILD / f"java-{jars.name}"
     classes.mkdir(parents=True, exist_ok=True)
     home, path = find_java_home(), f"{jars.folder}/*"
-    _made([home / "bin" / "javac", "-cp", path, "-d", classes, PROGRAMS / "java" / "KafkaClient.java"], classes)
-    return [home / "bin" / "java", "-Xmx512m", "-cp", f"{classes}:{path}", "KafkaClient"]
+    _made([home / "bin" / "javac", "-cp", path, "-d", classes, PROGRAMS / "java" / f"{name}.java"], classes)
+    return [home / "bin" / "java", "-Xmx512m", "-cp", f"{classes}:{path}", name]
 
 
 @cache
@@ -123,17 +131,19 @@ def _python(program: str, *requirements: str) -> Sequence[str | Path]:
     """A program of this environment, or of one of its own with other versions."""
     python = Path(sys.executable)
     if requirements:
-        home = BUILD / f"python-{requirements[0].replace('[', '-').split(']')[0]}-{requirements[0].split('==')[1]}"
-        python = home / "bin" / "python"
-        if not (home / ".installed").exists():
-            _made([sys.executable, "-m", "venv", home], PROGRAMS)
+        name, _, version = requirements[0].partition("==")
+        home = BUILD / f"python-{name.partition('[')[0]}-{version}"
+        python, installed = home / "bin" / "python", home / ".installed"
+        wanted = "".join(f"{each}\n" for each in requirements)
+        if not installed.exists() or installed.read_text() != wanted:
+            _made([sys.executable, "-m", "venv", "--clear", home], PROGRAMS)
             _made([python, "-m", "pip", "install", "--quiet", *requirements], PROGRAMS)
-            (home / ".installed").touch()
+            installed.write_text(wanted)
     return [python, PROGRAMS / "python" / f"{program}.py"]
 
 
 CLIENTS = (
-    MatrixClient("confluent-kafka 2.16", lambda: _python("confluent_client")),
+    MatrixClient("confluent-kafka 2.16", lambda: _python("confluent_client"), has_racks=True),
     MatrixClient(
         "kafka-python 3.0",
         lambda: _python("kafka_python_client", "kafka-python[lz4,snappy,zstd,crc32c]==3.0.12"),
@@ -145,11 +155,11 @@ CLIENTS = (
         cannot_write=(NULL_HEADER, NOTHING),
     ),
     MatrixClient("aiokafka 0.14", lambda: _python("aiokafka_client"), cannot_write=(NOTHING,)),
-    MatrixClient("franz-go 1.22", lambda: _go("franz")),
-    MatrixClient("sarama 1.61", lambda: _go("sarama")),
+    MatrixClient("franz-go 1.22", lambda: _go("franz"), has_racks=True),
+    MatrixClient("sarama 1.61", lambda: _go("sarama"), has_racks=True),
     # Before 1.45.1, sarama omits the largest timestamp of a batch.
     MatrixClient("sarama 1.43", lambda: _go("sarama", "sarama-1.43")),
     MatrixClient("KafkaJS 2.2", _node, ("none", "gzip", "snappy"), (NULL_HEADER,)),
-    MatrixClient("Java 3.9", lambda: _java(JAVA_3_JARS)),
-    MatrixClient("Java 4.3", lambda: _java(SERVER_JARS)),
+    MatrixClient("Java 3.9", lambda: _java(JAVA_3_JARS), has_racks=True),
+    MatrixClient("Java 4.3", lambda: _java(SERVER_JARS), has_racks=True),
 )

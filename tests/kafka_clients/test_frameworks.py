@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,9 +21,9 @@ import pytest
 from command_line import leader_of
 from conftest import AGAINST
 from connect_worker import asked, kafka_connect, until
+from frameworks import DEBEZIUM_JARS, FAUST
 from matrix_clients import BUILD, _python
 
-from bench.peers.artifacts import JarSet
 from quorumlog.local import LocalCluster
 from quorumlog.local.ports import ReservedPorts
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition, UnknownTopicOrPartitionError
@@ -34,7 +35,6 @@ pytestmark = [
     pytest.mark.skipif(AGAINST == "apache", reason="quorumlog's nodes are killed"),
 ]
 
-DEBEZIUM_JARS = JarSet("debezium-postgres", "io.debezium", "debezium-connector-postgres", "3.6.1.Final")
 POSTGRES = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), None)
 EXPORTER = os.environ.get("KAFKA_EXPORTER") or shutil.which("kafka_exporter")
 KEYS = 7
@@ -92,7 +92,7 @@ def test_faust_counts_while_a_node_is_killed(cluster: LocalCluster, tmp_path: Pa
     """The topic of the results is created when Faust first sends to it."""
     with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         admin.create_topics([NewTopic("faust-in", 3, 3)])
-    command = [*_python("faust_app", "faust-streaming==0.15.3"), cluster.kafka_bootstrap_servers, tmp_path]
+    command = [*_python("faust_app", *FAUST), cluster.kafka_bootstrap_servers, tmp_path]
     with running("faust", command), Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         for part in range(3):
             for number in range(part * RECORDS // 3, (part + 1) * RECORDS // 3):
@@ -132,19 +132,18 @@ class Postgres(NamedTuple):
 
 
 @contextmanager
-def postgres(folder: Path) -> Iterator[Postgres]:
-    """A PostgreSQL server of its own; as root, it runs as the user ``postgres``, because it refuses root."""
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server of its own; as root, it runs as the user ``postgres``, because it refuses root.
+
+    Its folder is not pytest's: another run of pytest closes that to other users.
+    """
     assert POSTGRES is not None
     user = "postgres" if os.geteuid() == 0 else None
-    data = folder / "postgres"
-    data.mkdir()
-    if user is not None:
-        shutil.chown(data, user)
-        for above in data.parents[: len(data.parents) - 2]:
-            above.chmod(above.stat().st_mode | 0o011)
-    init = [POSTGRES / "initdb", "-D", data, "-U", "postgres", "--auth=trust"]
-    subprocess.run([*map(str, init)], check=True, capture_output=True, user=user, timeout=120)
-    with closing(ReservedPorts(1)) as reserved:
+    with tempfile.TemporaryDirectory() as data, closing(ReservedPorts(1)) as reserved:
+        if user is not None:
+            shutil.chown(data, user)
+        init = [POSTGRES / "initdb", "-D", data, "-U", "postgres", "--auth=trust"]
+        subprocess.run([*map(str, init)], check=True, capture_output=True, user=user, timeout=120)
         [port] = reserved.ports
         server = Postgres(port, user)
         command = [POSTGRES / "postgres", "-D", data, "-p", str(port), "-k", data, "-c", "wal_level=logical"]
@@ -165,7 +164,7 @@ def test_debezium_with_heartbeats_survives_kills(cluster: LocalCluster, tmp_path
     if DEBEZIUM_JARS.missing():
         DEBEZIUM_JARS.download()
     cluster.kill(3)
-    with postgres(tmp_path) as database:
+    with postgres() as database:
         database.query("create table orders (id int primary key, item text)")
         database.query("insert into orders select n, 'item ' || n from generate_series(1, 100) n")
         with kafka_connect(cluster.kafka_bootstrap_servers, tmp_path, [DEBEZIUM_JARS]) as address:
@@ -186,6 +185,7 @@ def test_debezium_with_heartbeats_survives_kills(cluster: LocalCluster, tmp_path
             states = [status["connector"]["state"], *(each["state"] for each in status["tasks"])]
             print(f"Debezium: {len(_ids(cluster))} of {ROWS} rows, more than {beats} heartbeats, states {states}")
             assert states == ["RUNNING", "RUNNING"]
+            assert _ids(cluster) == set(range(1, ROWS + 1))
 
 
 def _ids(cluster: LocalCluster) -> set[int]:

@@ -29,9 +29,9 @@ def kcat(servers: str, *arguments: str, text: str = "") -> str:
 
 def test_kcat_lists_the_brokers_and_a_topic(servers: Servers) -> None:
     topic = new_topic(servers.kafka)
-    told = kcat(servers.kafka, "-L", "-t", topic)
-    assert "3 brokers" in told
-    assert f'topic "{topic}" with {PARTITIONS} partitions' in told
+    reported = kcat(servers.kafka, "-L", "-t", topic)
+    assert "3 brokers" in reported
+    assert f'topic "{topic}" with {PARTITIONS} partitions' in reported
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4"])

@@ -35,9 +35,9 @@ def test_javas_consumer_reads_on_after_its_leader_was_killed(jars) -> None:  # t
                     cluster.kill(leader)
                     cluster.start(leader)
                     cluster.wait_ready()
-            told, _ = reading.communicate(timeout=_WAIT_S)
+            reported, _ = reading.communicate(timeout=_WAIT_S)
         finally:
             reading.kill()
         assert reading.returncode == 0
-        lines = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+        lines = [json.loads(line) for line in reported.splitlines() if line.startswith("{")]
         assert [line["offset"] for line in lines] == [*range(1_500)]

@@ -47,9 +47,9 @@ def go_outcomes(servers: Servers, name: str, within_s: int, *chosen: str) -> dic
         )
     outcomes = {}
     for line in log.read_text().splitlines():
-        told = json.loads(line) if line.startswith("{") else {}
-        if "Test" in told and told["Action"] in _OUTCOMES:
-            outcomes[told["Test"]] = _OUTCOMES[told["Action"]]
+        reported = json.loads(line) if line.startswith("{") else {}
+        if "Test" in reported and reported["Action"] in _OUTCOMES:
+            outcomes[reported["Test"]] = _OUTCOMES[reported["Action"]]
     return outcomes
 
 

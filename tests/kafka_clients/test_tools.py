@@ -149,10 +149,10 @@ def test_a_partition_moves_under_load_and_its_leadership_follows(
     assert [int(value) for value in values] == list(range(written))
     assert f"orders:0:{written}" in tool(OFFSETS, "--topic", orders)
     said = tool(LOG_DIRS, "--describe", "--topic-list", orders)
-    told = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
+    reported = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
     sizes = {
         (entry["broker"], each["partition"]): each["size"]
-        for entry in told["brokers"]
+        for entry in reported["brokers"]
         for directory in entry["logDirs"]
         for each in directory["partitions"]
     }
@@ -167,7 +167,7 @@ def test_the_metadata_quorum_is_described(tool: Callable[..., str]) -> None:
     assert int(status["MaxFollowerLag"]) >= 0
     assert sorted(each["id"] for each in json.loads(status["CurrentVoters"])) == [1, 2, 3]
     assert all("KAFKA://127.0.0.1:" in each["endpoints"][0] for each in json.loads(status["CurrentVoters"]))
-    # What its libraries have to say stands beside the table.
+    # What its libraries have to say is beside the table.
     rows = [line.split() for line in tool(QUORUM, "describe", "--replication").splitlines()]
     assert any(row[:1] == ["NodeId"] for row in rows)
     assert sorted(row[-1] for row in rows if row and row[0] in {"1", "2", "3"}) == ["Follower", "Follower", "Leader"]
@@ -177,17 +177,48 @@ def test_a_limited_move_is_refused_and_said_so(tool: Callable[..., str], orders:
     wanted = tmp_path / "move.json"
     wanted.write_text(json.dumps(_MOVE))
     said = tool(REASSIGN, "--reassignment-json-file", str(wanted), "--execute", "--throttle", "1000000", fails=True)
-    assert "settings of nodes cannot be changed here: change the configuration file of the node" in said
+    assert "leader.replication.throttled.rate is not supported: set replica_copy_bytes_per_second" in said or (
+        "follower.replication.throttled.rate is not supported: set replica_copy_bytes_per_second" in said
+    )
 
 
-def test_settings_of_a_node_are_read_and_not_changed(tool: Callable[..., str]) -> None:
+def test_settings_of_a_node_are_read_and_changed(tool: Callable[..., str]) -> None:
+    """KIP-226: of one node and of all, each value with its source."""
     place = ("--entity-type", "brokers", "--entity-name", "2")
-    told = tool(CONFIGS, "--describe", "--all", *place)
-    assert "node.id=2 " in told
-    assert "auto.create.topics.enable=false " in told
-    assert "default.replication.factor=3 " in told
+    every = ("--entity-type", "brokers", "--entity-default")
+    reported = tool(CONFIGS, "--describe", "--all", *place)
+    assert "node.id=2 " in reported
+    assert "auto.create.topics.enable=false " in reported
+    assert "default.replication.factor=3 " in reported
+    tool(CONFIGS, "--alter", "--add-config", "log.cleaner.io.max.bytes.per.second=5000000", *every)
+    tool(CONFIGS, "--alter", "--add-config", "scrub_bytes_per_second=0,max.connections.per.ip=300", *place)
+    reported = tool(CONFIGS, "--describe", *place)
+    assert "scrub_bytes_per_second=0 " in reported
+    assert "DYNAMIC_BROKER_CONFIG:scrub_bytes_per_second=0, DEFAULT_CONFIG:scrub_bytes_per_second=4194304" in reported
+    assert "DYNAMIC_BROKER_CONFIG:max.connections.per.ip=300" in reported
+    reported = tool(CONFIGS, "--describe", "--all", *place)
+    assert "DYNAMIC_DEFAULT_BROKER_CONFIG:log.cleaner.io.max.bytes.per.second=5000000" in reported
+    assert "log.cleaner.io.max.bytes.per.second=5000000 " in tool(CONFIGS, "--describe", *every)
+    tool(CONFIGS, "--alter", "--delete-config", "scrub_bytes_per_second,max.connections.per.ip", *place)
+    tool(CONFIGS, "--alter", "--delete-config", "log.cleaner.io.max.bytes.per.second", *every)
+    reported = tool(CONFIGS, "--describe", *place)
+    assert "DYNAMIC" not in reported
     refused = tool(CONFIGS, "--alter", "--add-config", "num.partitions=4", *place, fails=True)
-    assert "settings of nodes cannot be changed here: change the configuration file of the node" in refused
+    assert "unknown setting 'num.partitions'" in refused
+
+
+def test_levels_of_loggers_are_read_and_changed(tool: Callable[..., str], cluster: LocalCluster) -> None:
+    """KIP-412."""
+    place = ("--entity-type", "broker-loggers", "--entity-name", "2")
+    assert "server.groups=INFO " in tool(CONFIGS, "--describe", *place)
+    tool(CONFIGS, "--alter", "--add-config", "server.groups=DEBUG,root=WARN", *place)
+    reported = tool(CONFIGS, "--describe", *place)
+    assert "server.groups=DEBUG " in reported and "root=WARN " in reported and "server.partition=WARN " in reported
+    assert "DYNAMIC_BROKER_LOGGER_CONFIG:server.groups=DEBUG" in reported
+    tool(CONFIGS, "--alter", "--delete-config", "server.groups,root", *place)
+    assert "root=INFO " in tool(CONFIGS, "--describe", *place)
+    refused = tool(CONFIGS, "--alter", "--add-config", "kafka.server.KafkaApis=DEBUG", *place, fails=True)
+    assert "kafka.server.KafkaApis" in refused
 
 
 def test_topics_are_grown_configured_emptied_and_deleted(tool: Callable[..., str], tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ READY = NodeView(True, "", 1, frozenset({1}))
             3,
             "silent",
         ),
-        ({"node_1": NodeView(True, "", None)}, [], 1, "it knows of no controller"),
+        ({"node_1": NodeView(True, "", None)}, [], 1, "it reports no controller"),
     ],
 )
 def test_a_slow_start_names_one_node_and_its_log(

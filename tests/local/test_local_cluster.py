@@ -70,7 +70,7 @@ def test_a_paused_controller_loses_its_place_and_follows_when_resumed(cluster: L
     cluster.pause(paused)
     try:
         wait_until(lambda: cluster.leader() not in (None, paused))
-        # Its connections stay open, so nothing tells the others but that it does not answer.
+        # Its connections stay open, so the others detect it only because it does not answer.
         other = next(node for node in cluster.node_ids if node != paused)
         wait_until(lambda: f"link_broken node={other} peer={paused}" in cluster.log_path(other).read_text())
     finally:

@@ -36,19 +36,19 @@ def rows_of_the_table() -> dict[str, set[str]]:
 
 
 def test_there_is_a_rule_for_each_row_of_the_table_and_it_asks_for_what_the_row_names() -> None:
-    asked = {
+    requests = {
         rule["annotations"]["description"]: {
             name.removeprefix("quorumlog_").removesuffix("_bucket")
             for name in re.findall(r"quorumlog_\w+", rule["expr"])
         }
         for rule in RULES
     }
-    assert asked == rows_of_the_table()
+    assert requests == rows_of_the_table()
 
 
 def test_rules_ask_for_what_nodes_export() -> None:
-    asked = {name for rule in RULES for name in re.findall(r"quorumlog_\w+", rule["expr"])}
-    assert asked - exported_names(CATALOGUE) == set()
+    requests = {name for rule in RULES for name in re.findall(r"quorumlog_\w+", rule["expr"])}
+    assert requests - exported_names(CATALOGUE) == set()
 
 
 def test_every_rule_says_how_bad_it_is_and_what_is_wrong() -> None:
@@ -64,7 +64,7 @@ class Scene:
 
     Arguments:
         bad: series, and their samples, for which the alert fires.
-        good: as near to it as is no trouble yet.
+        good: as near to it as is still no trouble.
         at: when both are looked at.
     """
 

@@ -1,4 +1,4 @@
-"""bash, zsh and fish complete what was begun to be typed."""
+"""bash, zsh and fish complete what was started to be typed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COMP_WORDS=({typed}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
 _quorumlog_completion quorumlog
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
-# Outside of its line editor, zsh does not complete: what it would be told to offer is printed.
+# Outside of its line editor, zsh does not complete: what it would offer is printed.
 ZSH = """
 _arguments() {{ print -r -- "$1" }}
 words=({typed}); CURRENT=${{#words}}

@@ -60,7 +60,7 @@ def test_probes_ask_whether_the_node_lives_and_serves(tmp_path: Path) -> None:
         command = [ASK_NODE, page]
         return subprocess.run(command, env=environment, capture_output=True, timeout=30, check=False).returncode == 0
 
-    assert not ask("livez"), "nobody listens there"
+    assert not ask("livez"), "no process listens there"
     with LocalCluster(nodes=1, node_settings={1: {"metrics_listen": address}}):
         assert ask("livez") and ask("readyz")
         assert not ask("nothing")

@@ -29,9 +29,9 @@ def test_the_dashboard_is_what_the_catalogue_makes_of_it() -> None:
 
 
 def test_every_metric_is_shown_and_nothing_else() -> None:
-    asked = {name for expression in EXPRESSIONS for name in re.findall(r"quorumlog_\w+", expression)}
-    assert asked - exported_names(CATALOGUE) == set()
-    unseen = [name for name, family in CATALOGUE.items() if not asked & exported_names({name: family})]
+    requests = {name for expression in EXPRESSIONS for name in re.findall(r"quorumlog_\w+", expression)}
+    assert requests - exported_names(CATALOGUE) == set()
+    unseen = [name for name, family in CATALOGUE.items() if not requests & exported_names({name: family})]
     assert not unseen
 
 

@@ -20,7 +20,8 @@ from tests.support.git_files import has_attribute, tracked
 from tests.support.package_tools import tool
 from tests.support.readme_tour import ROOT, blocks, tour
 
-pytestmark = [pytest.mark.thorough, pytest.mark.timeout(480)]
+# All in one target of `make test`: what is built and installed once takes half a minute.
+pytestmark = [pytest.mark.cluster, pytest.mark.thorough, pytest.mark.timeout(480)]
 
 #: What a block of the README has that only runs with the extra ``spark``, or with pytest.
 NEEDS_MORE = ("quorumlog.sdk.spark", "quorumlog_cluster")
@@ -30,7 +31,7 @@ NEEDS_MORE = ("quorumlog.sdk.spark", "quorumlog_cluster")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with both, built twice and found the same."""
     if not (ROOT / ".git").exists():
-        pytest.skip("what is built is what git tracks, and this is no checkout")
+        pytest.skip("what is built is what git tracks, and this is not a checkout")
     to = tmp_path_factory.mktemp("dist")
     command = [sys.executable, str(ROOT / "packaging/distributions.py"), "--to", str(to)]
     subprocess.run(command, check=True, timeout=400)
@@ -65,7 +66,8 @@ def test_a_wheel_is_pure_and_brings_manual_pages_and_completion(wheel: Path) -> 
         "share/bash-completion/completions/quorumlog",
         "share/zsh/site-functions/_quorumlog",
         "share/fish/vendor_completions.d/quorumlog.fish",
-        *(f"share/quorumlog/{name}" for name in ("quorumlog.service", "alerts.yml", "quorumlog.json")),
+        *(f"share/quorumlog/{name}" for name in ("quorumlog.service", "quorumlog-mirror@.service")),
+        *(f"share/quorumlog/{name}" for name in ("alerts.yml", "quorumlog.json")),
     } <= shared
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if "-" not in top} == {"quorumlog", "pyspark_quorumlog.py"}
@@ -153,7 +155,6 @@ def test_man_finds_the_pages_of_an_environment_by_its_path(installed: Path) -> N
     assert "quorumlog topics create orders --partitions 3" in shown.stdout
 
 
-@pytest.mark.cluster
 def test_the_five_minutes_of_the_readme_run_on_the_wheel_alone(installed: Path, tmp_path: Path) -> None:
     chosen = [block for block in blocks() if not any(name in block.text for name in NEEDS_MORE)]
     assert len(chosen) == len(blocks()) - len(NEEDS_MORE)

@@ -15,6 +15,7 @@ import yaml
 from quorumlog.server.config.settings import Settings, load
 from tests.support.package_tools import tool
 from tests.support.readme_tour import ROOT
+from tests.test_documents import COMMAND
 
 CHART = ROOT / "packaging/helm/quorumlog"
 #: The oldest that the chart takes, and a later one.
@@ -22,6 +23,10 @@ KUBERNETES = ("1.27.0", "1.34.0")
 #: Ways to install it, each as values.
 WITH_TLS: dict[str, Any] = {"tls": {"secret": "certificates"}}
 PLAIN: dict[str, Any] = {"insecure": True, "antiAffinity": "preferred", "podLabels": {"team": "logs"}}
+#: With a mirror, whose options are its own.
+MIRRORED: dict[str, Any] = WITH_TLS | {
+    "mirror": {"from": "kafka://kafka.shop:9092", "secret": "files", "options": ["--topic", "shop-*"]}
+}
 
 
 def rendered(folder: Path, values: dict[str, Any], kubernetes: str = KUBERNETES[0]) -> subprocess.CompletedProcess[str]:
@@ -44,7 +49,7 @@ def test_the_chart_is_of_the_version_of_the_package() -> None:
     assert chart["appVersion"] == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
-@pytest.mark.parametrize("values", [WITH_TLS, PLAIN], ids=["tls", "plain"])
+@pytest.mark.parametrize("values", [WITH_TLS, PLAIN, MIRRORED], ids=["tls", "plain", "mirror"])
 def test_helm_and_kubernetes_find_nothing_wrong(values: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "lint.yaml"
     file.write_text(yaml.safe_dump(values))
@@ -71,6 +76,8 @@ def test_helm_and_kubernetes_find_nothing_wrong(values: dict[str, Any], tmp_path
         (WITH_TLS | {"insecure": True}, "contradict each other"),
         (PLAIN | {"nodes": 1}, "fewer nodes than controllers"),
         (PLAIN | {"controllers": 2}, "controllers"),
+        (WITH_TLS | {"mirror": {"from": "kafka://kafka.shop:9092"}}, "give mirror.secret, with command.properties"),
+        (PLAIN | {"mirror": {"from": "kafka.shop:9092"}}, "mirror.from"),
         (PLAIN | {"node": 3}, r"(?i)additional propert(y|ies) '?node'? (is )?not allowed"),
     ],
 )
@@ -158,3 +165,49 @@ def test_a_pod_may_do_little_and_hears_nothing_of_services(tmp_path: Path) -> No
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert not pod["automountServiceAccountToken"]
     assert not pod["enableServiceLinks"], "QUORUMLOG_PORT of a service would be taken for a setting"
+
+
+def mirror_pod(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
+    deployment: dict[str, Any] = objects(folder, values)["Deployment/shop-quorumlog-mirror"]["spec"]
+    assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"}), "a second one stops the first"
+    pod: dict[str, Any] = deployment["template"]
+    assert deployment["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    return pod
+
+
+def test_a_mirror_runs_only_on_request(tmp_path: Path) -> None:
+    assert not [name for name in objects(tmp_path, PLAIN) if name.startswith("Deployment")]
+    assert mirror_pod(tmp_path, MIRRORED)
+
+
+@pytest.mark.parametrize(
+    "values", [MIRRORED, PLAIN | {"mirror": {"from": "kafka://kafka.shop:9092"}}], ids=["tls", "plain"]
+)
+def test_a_mirror_has_a_command_that_exists(values: dict[str, Any], tmp_path: Path) -> None:
+    (container,) = mirror_pod(tmp_path, values)["spec"]["containers"]
+    words = [*container["command"], *container["args"]]
+    at = words.index("mirror")
+    options = {name for option in COMMAND.commands["mirror"].params for name in option.opts}
+    assert {word for word in words[at:] if word.startswith("--")} <= options
+    # The name that is in the nodes' certificates.
+    assert words[words.index("--bootstrap-servers") + 1] == "shop-quorumlog.logs.svc.cluster.local:19092"
+    secured = ["quorumlog", "--command-config", "/mirror/command.properties", "mirror"]
+    assert words[: at + 1] == (secured if values is MIRRORED else ["quorumlog", "mirror"])
+
+
+def test_no_service_leads_to_a_mirror(tmp_path: Path) -> None:
+    """It would get the requests of clients."""
+    made = objects(tmp_path, MIRRORED)
+    labels = mirror_pod(tmp_path, MIRRORED)["metadata"]["labels"]
+    for each in made.values():
+        if each["kind"] in ("Service", "PodDisruptionBudget"):
+            selector = each["spec"]["selector"]
+            assert not selector.get("matchLabels", selector).items() <= labels.items()
+
+
+def test_a_mirror_may_do_little(tmp_path: Path) -> None:
+    pod = mirror_pod(tmp_path, MIRRORED)["spec"]
+    node = objects(tmp_path, MIRRORED)["StatefulSet/shop-quorumlog"]["spec"]["template"]["spec"]
+    assert pod["securityContext"].items() <= node["securityContext"].items()
+    assert pod["containers"][0]["securityContext"] == node["containers"][0]["securityContext"]
+    assert not pod["automountServiceAccountToken"]

@@ -1,4 +1,4 @@
-"""The unit for systemd is the one in docs/operate/operations.md, starts an existing command, and restricts it."""
+"""The units for systemd are those that the pages show, start existing commands, and restrict them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from tests.support.readme_tour import ROOT
 from tests.test_documents import COMMAND
 
 UNIT = ROOT / "packaging/quorumlog.service"
+MIRROR_UNIT = ROOT / "packaging/quorumlog-mirror@.service"
+MIRROR_PAGE = (ROOT / "docs/use/mirror.md").read_text()
 OPERATIONS = (ROOT / "docs/operate/operations.md").read_text()
 #: Tenths: systemd calls below 5.0 well protected; a change that takes protection away has to say so here.
 MOST_EXPOSED = 20
@@ -24,12 +26,16 @@ MOST_EXPOSED = 20
 systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 
 
-@pytest.fixture
-def service() -> configparser.SectionProxy:
+def service_of(unit: Path) -> configparser.SectionProxy:
     parser = configparser.ConfigParser(strict=False, interpolation=None)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
-    parser.read_string(UNIT.read_text())
+    parser.read_string(unit.read_text())
     return parser["Service"]
+
+
+@pytest.fixture
+def service() -> configparser.SectionProxy:
+    return service_of(UNIT)
 
 
 def test_operations_shows_the_unit_as_it_is() -> None:
@@ -60,20 +66,46 @@ def test_a_node_that_waits_for_the_others_is_not_killed(service: configparser.Se
     assert (service["Type"], service["TimeoutStartSec"]) == ("notify", "infinity")
 
 
+def test_the_unit_of_a_mirror_starts_it_with_its_options() -> None:
+    """The name of the instance is that of the mirror; the file of options is the one on the page."""
+    service = service_of(MIRROR_UNIT)
+    program, *words = shlex.split(service["ExecStart"])
+    assert program == shlex.split(service_of(UNIT)["ExecStart"])[0]
+    assert words == ["mirror", "--follow", "--name", "%i", "$MIRROR_OPTIONS"]
+    (given,) = re.findall(r"^MIRROR_OPTIONS=(.*)$", MIRROR_PAGE, re.M)
+    options = {name for option in COMMAND.commands["mirror"].params for name in option.opts}
+    assert {word for word in [*words, *shlex.split(given)] if word.startswith("--")} <= options
+    assert service["EnvironmentFile"].replace("%i", "NAME") in MIRROR_PAGE
+    assert MIRROR_UNIT.name in MIRROR_PAGE
+
+
+def test_a_mirror_is_restarted_and_restricted_like_a_node() -> None:
+    mirror, node = service_of(MIRROR_UNIT), service_of(UNIT)
+    assert mirror["Restart"] == "on-failure"
+    # The last options of a node's unit take privileges away.
+    privileges = list(node)[list(node).index("AmbientCapabilities") :]
+    assert {name: mirror[name] for name in privileges} == {name: node[name] for name in privileges}
+
+
+UNITS = pytest.mark.parametrize("unit", [UNIT, MIRROR_UNIT], ids=lambda unit: unit.name)
+
+
 @systemd
-def test_systemd_knows_every_line(tmp_path: Path) -> None:
+@UNITS
+def test_systemd_knows_every_line(unit: Path, tmp_path: Path) -> None:
     """Only the command is exchanged, and the page of the manual, for both are not installed here."""
-    text = re.sub(r"^ExecStart=\S+", f"ExecStart={shutil.which('true')}", UNIT.read_text(), flags=re.M)
-    unit = tmp_path / "quorumlog.service"
-    unit.write_text(re.sub(r"^Documentation=.*\n", "", text, flags=re.M))
+    text = re.sub(r"^ExecStart=\S+", f"ExecStart={shutil.which('true')}", unit.read_text(), flags=re.M)
+    copy = tmp_path / unit.name.replace("@", "@kafka")
+    copy.write_text(re.sub(r"^Documentation=.*\n", "", text, flags=re.M))
     done = subprocess.run(
-        ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, timeout=60, check=False
+        ["systemd-analyze", "verify", str(copy)], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 @systemd
-def test_systemd_finds_little_to_take_away() -> None:
-    command = ["systemd-analyze", "security", "--offline=true", f"--threshold={MOST_EXPOSED}", str(UNIT)]
+@UNITS
+def test_systemd_finds_little_to_take_away(unit: Path) -> None:
+    command = ["systemd-analyze", "security", "--offline=true", f"--threshold={MOST_EXPOSED}", str(unit)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout.splitlines()[-1]

@@ -61,9 +61,9 @@ def test_a_damaged_entry_is_not_delivered_and_nothing_behind_it_until_it_is_mend
     store = Store(entries(6), {4})
     log = log_of(store, commit=6, applied=0)
     assert [entry.index for entry in log.deliver(1 << 20)] == [1, 2, 3]
-    assert log.has_deliverable
+    assert log.has_work
     assert log.deliver(1 << 20) == []
-    assert not log.has_deliverable
+    assert not log.has_work
     store.damaged.clear()
     log.mended()
     assert [entry.index for entry in log.deliver(1 << 20)] == [4, 5, 6]
@@ -161,12 +161,12 @@ def test_a_replica_that_cannot_read_what_is_committed_does_not_campaign() -> Non
     raft.log._store = _DamagedDisk.__new__(_DamagedDisk)
     raft.log._store.__dict__.update(vars(disk))
     raft.campaign(10**9)
-    assert not raft.outbox.has_messages
+    assert not raft.outbox.now and not raft.outbox.after_durable
     assert raft.role.value == "follower"
 
 
 def test_a_follower_says_how_far_it_is_though_its_last_committed_entry_is_damaged() -> None:
-    """A leader that has compacted the entry would otherwise never know that it is to send its snapshot."""
+    """A leader that has compacted the entry would otherwise never learn that it must send its snapshot."""
     cluster = Cluster((1, 2, 3))
     cluster.elect(1)
     cluster.settle()

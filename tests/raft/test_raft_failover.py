@@ -74,7 +74,7 @@ class TimedCluster(Cluster):
         return self.now - started
 
     def serving(self) -> int | None:
-        """The newest leader, once it knows what is committed."""
+        """The newest leader, once it has committed an entry of its term."""
         leaders = [n for n in self.running() if self.core(n).leads_committed]
         return max(leaders, key=lambda n: self.core(n).term, default=None)
 

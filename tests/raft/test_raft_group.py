@@ -73,7 +73,7 @@ def start(cluster: Cluster, **changes: object) -> RaftGroup:
         ({"hard_state": HardState(1, 1, 0), "last": EntryId(3, 2, 9)}, "the log ends in term 2"),
         ({"hard_state": HardState(2, 1, 4), "last": EntryId(3, 2, 9)}, "the disk lost entries"),
         ({"hard_state": HardState(2, 1, 0), "last": EntryId(3, 2, 9), "applied": 4}, "the disk lost entries"),
-        ({"first_index": 3}, "the log begins at 3"),
+        ({"first_index": 3}, "the log starts at 3"),
     ],
 )
 def test_a_disk_that_lost_something_is_noticed_at_the_start(changes: dict[str, object], story: str) -> None:
@@ -228,7 +228,7 @@ def test_a_removed_replica_is_kept_until_every_voter_has_that_on_disk_and_knows_
     core.propose_configuration(0, Configuration((1, 2, 4), (3,)))
     assert not core.is_configuration_everywhere, "another change is under way"
     cluster.settle()
-    assert not core.is_configuration_everywhere, "nobody has said that it knows of that one"
+    assert not core.is_configuration_everywhere, "no node has reported that it has that one"
     core.heartbeat(0)
     cluster.settle()
     assert core.is_configuration_everywhere
@@ -410,7 +410,7 @@ def test_an_idle_leader_keeps_nothing_in_memory() -> None:
     assert core.memory_bytes == 0
     assert [e.data for e in core.entries_between(1, 2, 100)] == [b"", b"abc"]
     cluster.compact(1, 1)
-    with pytest.raises(CompactedError, match="the log begins at 2"):
+    with pytest.raises(CompactedError, match="the log starts at 2"):
         core.entries_between(1, 2, 100)
 
 

@@ -135,7 +135,7 @@ class Courses(RuleBasedStateMachine):
 
     @rule(paused=st.one_of(st.none(), node), stalled=st.sets(node, max_size=2))
     def hinder(self, paused: int | None, stalled: set[int]) -> None:
-        """Until it is the turn of others, one driver takes nothing, and some disks write only when told."""
+        """Until it is the turn of others, one driver takes nothing, and some disks write only on request."""
         self.paused = 0 if paused is None else paused % len(self.cluster.replicas) + 1
         self.stalled = {number % len(self.cluster.replicas) + 1 for number in stalled}
 
@@ -208,7 +208,7 @@ class Courses(RuleBasedStateMachine):
 
     @rule(which=node, silent_us=st.sampled_from((0, 100_000, 600_000)))
     def wake(self, which: int, silent_us: int) -> None:
-        """A lease no longer stands."""
+        """A lease is no longer valid."""
         contacts = dict.fromkeys(self.cluster.replicas, self.cluster.now - silent_us)
         self.chosen(which).wake(self.cluster.now, contacts)
 

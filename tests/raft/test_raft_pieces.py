@@ -31,7 +31,7 @@ from quorumlog.raft.types import (
     SnapshotData,
 )
 
-#: A busy machine is no failure.
+#: A busy machine is not a failure.
 at_leisure = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 half = st.lists(st.integers(1, 7), min_size=1, max_size=5, unique=True).map(tuple)
@@ -188,7 +188,7 @@ def test_merging_a_leaders_entries_replaces_conflicts_and_nothing_else(
     assert log.slice(1, log.last.index, 1 << 20) == expected
     if conflict:
         assert log.durable_index == min(durable, shared)
-        # The completion of the write before the truncation says nothing of what is there now.
+        # The completion of the write before the truncation does not cover the entries written since.
         assert early is None or not log.mark_durable(early)
         assert log.durable_index == min(durable, shared)
     assert log.mark_durable(write(log, disk)) or log.durable_index == log.last.index

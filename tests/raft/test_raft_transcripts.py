@@ -1,6 +1,6 @@
 """Golden transcripts: what the core does, message by message.
 
-A file whose name begins with a number, and perhaps a letter, plays that scenario of docs/internals/raft.md.
+A file whose name starts with a number, and perhaps a letter, plays that scenario of docs/internals/raft.md.
 `pytest tests/raft --rewrite-transcripts` writes what they print now; then read the diff.
 """
 

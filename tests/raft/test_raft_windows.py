@@ -10,7 +10,7 @@ from quorumlog.raft.outbox import Outbox
 from quorumlog.raft.progress import Inflights
 from quorumlog.raft.types import Message
 
-#: A busy machine is no failure.
+#: A busy machine is not a failure.
 at_leisure = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 window_actions = st.lists(

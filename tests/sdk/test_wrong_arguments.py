@@ -77,7 +77,7 @@ PATIENCE: dict[str, dict[str, Any]] = {
     "Consumer": {"request_timeout_ms": 2_000},
     "Producer": {"max_block_ms": 500, "delivery_timeout_ms": 5_000},
 }
-#: Where the nodes have to be heard, however busy they are.
+#: Where the nodes have to answer, however busy they are.
 MORE_PATIENCE: dict[str, dict[str, Any]] = {name: dict.fromkeys(options, 60_000) for name, options in PATIENCE.items()}
 
 #: How each method is called rightly. What it changes, and what would wait, is left out.
@@ -90,6 +90,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "Admin.restore": {"serials": ["1f"]},
     "Admin.describe_revocations": {},
     "Admin.alter_client_quotas": {"quotas": {"User:nobody": {"request_rate": None}}},
+    "Admin.alter_node_settings": {"settings": {"log_level": None}, "node_id": 1, "validate_only": True},
+    "Admin.describe_node_settings": {"node_id": 1},
     "Admin.describe_client_quotas": {"principals": ["User:nobody"]},
     "Admin.create_acls": {"acls": [READS]},
     "Admin.describe_acls": {"acl_filter": ACLFilter("User:nobody")},
@@ -165,6 +167,10 @@ CALLS: dict[str, dict[str, Any]] = {
     "Producer.partitions_for": {"topic": "orders"},
     "Producer.send": {
         "topic": "orders", "value": b"v", "key": b"k", "headers": [("h", b"v")], "partition": 0, "timestamp_ms": 1,
+    },
+    "Producer.send_many": {
+        "topic": "orders", "values": [b"v"], "keys": [b"k"], "headers": [[("h", b"v")]], "partition": 0,
+        "timestamps_ms": [1],
     },
     "Producer.send_arrow": {"topic": "orders", "data": pa.table({"value": [b"v"]}), "partition": 0},
 }  # fmt: skip
@@ -369,7 +375,7 @@ ROWS: list[tuple[str, dict[str, Any], type[QuorumlogError], str]] = [
     (QUOTAS, {"quotas": {}}, IllegalArgumentError, "give 1 to 1000"),
     (QUOTAS, {"quotas": {5: {}}}, IllegalArgumentError, "principal 5"),
     (QUOTAS, {"quotas": {"User:alice": 5}}, IllegalArgumentError, "map keys"),
-    (QUOTAS, {"quotas": {"User:alice": {}}}, InvalidRequestError, "nothing is to be changed"),
+    (QUOTAS, {"quotas": {"User:alice": {}}}, InvalidRequestError, "no change requested"),
     (QUOTAS, {"quotas": {"User:alice": {5: 1}}}, IllegalArgumentError, "called 5"),
     (QUOTAS, {"quotas": {"User:alice": {"request_rate": "5"}}}, IllegalArgumentError, "give a number"),
     (QUOTAS, {"quotas": {"User:alice": {"request_rate": True}}}, IllegalArgumentError, "give a number"),
@@ -408,7 +414,7 @@ ROWS: list[tuple[str, dict[str, Any], type[QuorumlogError], str]] = [
     ("Admin.delete_producers", {"names": [""]}, IllegalArgumentError, "not a name"),
     ("Admin.delete_producers", {"names": ["x" * 250]}, InvalidRequestError, "249 characters"),
     ("Admin.delete_producers", {"claimed_before_ms": 0}, IllegalArgumentError, "milliseconds since 1970"),
-    ("Admin.list_producers", {"prefix": 5}, IllegalArgumentError, "begin with 5"),
+    ("Admin.list_producers", {"prefix": 5}, IllegalArgumentError, "start with 5"),
     ("Admin.describe_configs", {"topics": ["nope"]}, UnknownTopicOrPartitionError, "nope"),
     ("Admin.delete_records", {"records_to_delete": {TP: 10**6}}, OffsetOutOfRangeError, "1000000"),
     ("Admin.delete_records", {"records_to_delete": {TP: -2}}, IllegalArgumentError, "-2"),
@@ -431,7 +437,7 @@ ROWS: list[tuple[str, dict[str, Any], type[QuorumlogError], str]] = [
     ("Admin.describe_groups", {"group_ids": [""]}, IllegalArgumentError, "not an id"),
     ("Admin.list_group_offsets", {"group_id": 5}, IllegalArgumentError, "group 5"),
     ("Admin.list_group_offsets", {"partitions": [NOWHERE]}, InvalidPartitionsError, "no partition 7"),
-    ("Admin.list_groups", {"states": ["Sleeping"]}, IllegalArgumentError, "there are Empty, Assigning"),
+    ("Admin.list_groups", {"states": ["Sleeping"]}, IllegalArgumentError, "choose among Empty, Assigning"),
     ("Admin.list_groups", {"states": "Stable"}, IllegalArgumentError, "give a list"),
     ("Admin.reassign_partitions", {"reassignments": {TP: [1, 2, 9]}}, InvalidReplicaAssignmentError, "9"),
     ("Admin.rebalance_partitions", {"most_moves": 0}, IllegalArgumentError, "at least 1"),
@@ -477,6 +483,8 @@ ROWS: list[tuple[str, dict[str, Any], type[QuorumlogError], str]] = [
     ("Producer.send", {"value": b"x" * 2_000_000}, RecordTooLargeError, "max_request_size"),
     ("Producer.send", {"headers": {"h": 5}}, IllegalArgumentError, "header 'h' has a value of int"),
     ("Producer.send", {"timestamp_ms": -1}, IllegalArgumentError, "milliseconds"),
+    ("Producer.send_many", {"values": b"v"}, IllegalArgumentError, "give a list"),
+    ("Producer.send_many", {"keys": [b"k", b"k"]}, IllegalArgumentError, "keys has 2 elements and values has 1"),
     ("Producer.send_arrow", {"data": [b"v"]}, IllegalArgumentError, "pyarrow"),
     ("Producer.send_arrow", {"data": pa.table({"price": [1]})}, IllegalArgumentError, "key, value, timestamp"),
 ]  # fmt: skip

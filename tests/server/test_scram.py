@@ -1,4 +1,4 @@
-"""SCRAM-SHA-256: the example of RFC 7677, and messages that are none."""
+"""SCRAM: the example of RFC 7677, one for SHA-512, and messages that are none."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from quorumlog.wire.scram import (
     ClientFinal,
     ClientFirst,
     SaltedKeys,
+    ScramMechanism,
     ScramMessageError,
     ServerFirst,
     auth_message,
@@ -18,6 +19,8 @@ from quorumlog.wire.scram import (
     salted_keys,
     server_signature,
 )
+
+SHA_256, SHA_512 = ScramMechanism
 
 # RFC 7677, section 3.
 FIRST = "n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
@@ -29,14 +32,34 @@ NONCE = "rOprNGfwEbeRWgbNEkqO"
 
 def example() -> tuple[SaltedKeys, bytes, ClientFinal]:
     first, answer, final = ClientFirst.of(FIRST), ServerFirst.of(ANSWER, NONCE), ClientFinal.of(FINAL)
-    return salted_keys(b"pencil", answer.salt, answer.iterations), auth_message(first, answer, final), final
+    return salted_keys(SHA_256, b"pencil", answer.salt, answer.iterations), auth_message(first, answer, final), final
 
 
 def test_it_is_the_example_of_the_rfc() -> None:
     keys, said, final = example()
     assert client_proof(keys, said) == final.proof
-    assert proves(final.proof, keys.stored_key, said)
-    assert base64.b64encode(server_signature(keys.server_key, said)).decode() == VERIFIER
+    assert proves(SHA_256, final.proof, keys.stored_key, said)
+    assert base64.b64encode(server_signature(SHA_256, keys.server_key, said)).decode() == VERIFIER
+
+
+# The example that several libraries use for SHA-512: no standard has one.
+ANSWER_512 = (
+    "r=rOprNGfwEbeRWgbNEkqO02431b08-2f89-4bad-a4e6-80c0564ec865,s=Yin2FuHTt/M0kJWb0t9OI32n2VmOGi3m+JfjOvuDF88=,i=4096"
+)
+PROOF_512 = "Hc5yec3NmCD7t+kFRw4/3yD6/F3SQHc7AVYschRja+Bc3sbdjlA0eH1OjJc0DD4ghn1tnXN5/Wr6qm9xmaHt4A=="
+VERIFIER_512 = "BQuhnKHqYDwQWS5jAw4sZed+C9KFUALsbrq81bB0mh+bcUUbbMPNNmBIupnS2AmyyDnG5CTBQtkjJ9kyY4kzmw=="
+
+
+def test_sha_512_is_the_usual_example() -> None:
+    first, answer = ClientFirst.of(FIRST), ServerFirst.of(ANSWER_512, NONCE)
+    final = ClientFinal(answer.nonce, base64.b64decode(PROOF_512))
+    said = auth_message(first, answer, final)
+    keys = salted_keys(SHA_512, b"pencil", answer.salt, answer.iterations)
+    assert client_proof(keys, said) == final.proof
+    assert proves(SHA_512, final.proof, keys.stored_key, said)
+    assert base64.b64encode(server_signature(SHA_512, keys.server_key, said)).decode() == VERIFIER_512
+    for wrong in (b"", final.proof[:32], final.proof[:-1], final.proof + b"\0", bytes(64)):
+        assert not proves(SHA_512, wrong, keys.stored_key, said)
 
 
 def test_messages_are_written_as_they_are_read() -> None:
@@ -50,11 +73,11 @@ def test_messages_are_written_as_they_are_read() -> None:
 
 def test_another_password_or_another_proof_does_not_fit() -> None:
     keys, said, final = example()
-    other = salted_keys(b"pencil2", b"s" * 16, 4_096)
-    assert not proves(final.proof, other.stored_key, said)
-    assert not proves(final.proof, keys.stored_key, said + b"x")
+    other = salted_keys(SHA_256, b"pencil2", b"s" * 16, 4_096)
+    assert not proves(SHA_256, final.proof, other.stored_key, said)
+    assert not proves(SHA_256, final.proof, keys.stored_key, said + b"x")
     for wrong in (b"", final.proof[:-1], final.proof + b"\0", bytes(32)):
-        assert not proves(wrong, keys.stored_key, said)
+        assert not proves(SHA_256, wrong, keys.stored_key, said)
 
 
 @pytest.mark.parametrize(

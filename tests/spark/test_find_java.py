@@ -1,4 +1,4 @@
-"""Finding Java: the machine's own where it serves, else the one from PyPI."""
+"""Finding Java: the machine's own where it suffices, otherwise the one from PyPI."""
 
 import os
 import subprocess

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent import futures
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import grpc
@@ -31,7 +32,7 @@ from quorumlog.sdk.spark.planning import OffsetRange
 from quorumlog.sdk.spark.ranges import exact
 from quorumlog.v1 import errors_pb2
 from quorumlog.wire.entry import Codec
-from tests.support.stand_in import StandIn
+from tests.support.stand_in import StandIn, StoredPartition
 from tests.support.unreadable_batches import COUNT, UNREADABLE, unreadable_entry
 
 
@@ -97,9 +98,19 @@ with StandIn() as node:
 """
 
 
+def until_stopped(pid: int) -> None:
+    """Waits until no thread of a process runs: until then one of them may still answer."""
+    deadline = time.monotonic() + 30
+    while any(
+        stat.read_text().rpartition(")")[2].split()[0] != "T" for stat in Path(f"/proc/{pid}/task").glob("*/stat")
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 def test_a_process_that_is_stopped_is_noticed_by_pings(monkeypatch: pytest.MonkeyPatch) -> None:
     quick = tuple(
-        (name, value // 10 if name.endswith(("time_ms", "timeout_ms")) else value)
+        (name, value // 10 if name.endswith(("time_ms", "timeout_ms", "backoff_ms")) else value)
         for name, value in nodes.CHANNEL_OPTIONS
     )
     monkeypatch.setattr(nodes, "CHANNEL_OPTIONS", quick)
@@ -111,6 +122,7 @@ def test_a_process_that_is_stopped_is_noticed_by_pings(monkeypatch: pytest.Monke
         assert [rows.end for rows in stored_rows(address, wanted, True)] == [1]
         monkeypatch.setattr(nodes.Patience.__init__, "__defaults__", (0.3,))  # Less than pings take.
         at.send_signal(signal.SIGSTOP)
+        until_stopped(at.pid)
         try:
             with pytest.raises(NetworkError, match=f"no connection to {address}"):
                 list(stored_rows(address, wanted, True))
@@ -151,7 +163,7 @@ def test_offsets_that_retention_removed_are_data_loss_or_skipped(node: StandIn) 
 
 
 def test_a_new_leader_that_does_not_know_its_end_yet_is_no_data_loss(node: StandIn) -> None:
-    """It has been elected and serves up to its high watermark: offsets beyond it are there, only not served yet."""
+    """It has been elected and serves up to its high watermark: offsets beyond it exist, only not served yet."""
     (log,) = node.create("t")
     log.append([b"a", b"b"])
     log.append([b"c"])
@@ -201,7 +213,7 @@ def test_an_unreadable_batch_is_named_or_skipped(node: StandIn, kind: str, caplo
 
 @pytest.mark.parametrize(("start", "end", "expected"), [(3, 6, [b"5"]), (2, 5, []), (1, 3, [b"1"]), (8, 10, [])])
 def test_tasks_that_share_an_unreadable_batch(node: StandIn, start: int, end: int, expected: list[bytes]) -> None:
-    """A range may begin or end in the middle of one. No offset counts as lost for that."""
+    """A range may start or end in the middle of one. No offset counts as lost for that."""
     wanted = replace(with_unreadable(node, "cut off"), start=start, end=end)
     rows = exact(stored_rows(node.address, wanted, True, skip_unreadable=True), wanted, True)
     assert [value for piece in rows for value in piece.columns.column("value").to_pylist()] == expected
@@ -311,3 +323,48 @@ def test_the_catalog_knows_topics_and_offsets(node: StandIn) -> None:
     shapes = catalog.describe(["t", "nope"])
     assert {name: shape.partition_count for name, shape in shapes.items()} == {"t": 2}
     assert catalog.bounds(shapes, [("t", 0), ("t", 1)]) == {("t", 0): (1, 3), ("t", 1): (0, 0)}
+
+
+@pytest.fixture
+def replicas(node: StandIn) -> Iterator[list[StandIn]]:
+    """A leader with a topic of one record, and its two followers."""
+    node.create("t")[0].append([b"a"])
+    with StandIn() as second, StandIn() as third:
+        node.followers = [second, third]
+        for each in node.followers:
+            each.topic_ids, each.partitions = node.topic_ids, dict(node.partitions)
+        yield [node, second, third]
+
+
+def read_piece(replicas: list[StandIn], piece: int, end: int = 1) -> list[int]:
+    """Reads a piece; returns how many fetches each replica has received since the start."""
+    wanted = OffsetRange("t", replicas[0].topic_ids["t"], 0, 0, end, piece)
+    rows = list(stored_rows(replicas[0].address, wanted, True, from_replicas=True))
+    assert sum(piece.columns.num_rows for piece in rows) == end
+    return [each.fetches for each in replicas]
+
+
+def test_pieces_are_read_from_replicas_in_turn(replicas: list[StandIn]) -> None:
+    """Each replica serves every third piece of a partition."""
+    assert [read_piece(replicas, piece) for piece in range(4)] == [[1, 0, 0], [1, 1, 0], [1, 1, 1], [2, 1, 1]]
+
+
+def test_refusing_replica_is_left_for_the_leader(replicas: list[StandIn]) -> None:
+    """Whatever a replica's error is, retriable or not, only the leader's counts."""
+    for code in (
+        errors_pb2.OFFSET_NOT_AVAILABLE,
+        errors_pb2.TOPIC_AUTHORIZATION_FAILED,
+        errors_pb2.OFFSET_OUT_OF_RANGE,
+    ):
+        before = [each.fetches for each in replicas]
+        replicas[1].fetch_errors = [errors_pb2.Error(code=code)]
+        after = read_piece(replicas, 1)
+        assert [now - then for now, then in zip(after, before, strict=True)] == [1, 1, 0]
+
+
+def test_replica_without_the_range_is_left_for_the_leader(replicas: list[StandIn]) -> None:
+    """A follower that has not received the records yet is asked once."""
+    log = replicas[0].partitions["t", 0]
+    replicas[1].partitions = {("t", 0): StoredPartition(next_offset=1, entries=list(log.entries))}
+    log.append([b"b"])
+    assert read_piece(replicas, 1, end=2) == [1, 2, 0]

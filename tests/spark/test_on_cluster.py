@@ -100,7 +100,7 @@ def test_a_read_and_a_copy_of_a_topic_outlive_a_worker_that_dies(
     job.append(str(tmp_path / "checkpoint"))
     with counter_of(cluster, "copies") as copied, Submitted(standalone, job, tmp_path / "log") as copy:
         copy.wait_until(lambda: f"{RECORDS} rows, {RECORDS} offsets, 2 executors" in copy.said())
-        # What the first micro-batch gives this worker to do, it has begun and not done when it dies.
+        # What the first micro-batch gives this worker to do, it has started and not done when it dies.
         standalone.pause_worker(0)
         copy.wait_until(lambda: copied() > 0)
         standalone.kill_worker(0)

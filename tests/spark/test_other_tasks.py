@@ -68,7 +68,7 @@ def test_a_run_is_complete_after_it_had_fewer_tasks_and_may_be_repeated(world: S
 
 
 def test_rows_that_are_merely_equal_are_all_written(world: SinkWorld) -> None:
-    """Nothing tells a task that the other is none of a lost one's, but the end of the run does."""
+    """A task cannot tell that the other one does not replace a lost one, but the end of the run shows it."""
     equal = [b"click"] * 12
     write("first", 1, equal[1::3])
     whole_run("second", 3, equal)

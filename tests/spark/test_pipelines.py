@@ -288,12 +288,17 @@ def place(row: Row) -> tuple[int, int]:
             archive,
             "--bootstrap-servers h:1 --from t --into d --checkpoint c --starting-timestamp soon",
             2,
-            "is no time",
+            "is not a time",
         ),
         (archive, "--bootstrap-servers h:1 --from t --into d --checkpoint c --conf master", 2, "is not NAME=VALUE"),
         (archive, "--bootstrap-servers h:1 --from t --into d --checkpoint c --option Subscribe=u", 2, "Subscribe=u"),
-        (window_totals, "--bootstrap-servers h:1 --from t --to u --checkpoint c --window 1x", 2, "'1x' is no time"),
-        (window_totals, "--bootstrap-servers h:1 --from t --to u --checkpoint c --window 0day", 2, "'0day' is no time"),
+        (window_totals, "--bootstrap-servers h:1 --from t --to u --checkpoint c --window 1x", 2, "'1x' is not a time"),
+        (
+            window_totals,
+            "--bootstrap-servers h:1 --from t --to u --checkpoint c --window 0day",
+            2,
+            "'0day' is not a time",
+        ),
         (backfill, "--bootstrap-servers h:1 --from d --to u --transaction-id i --tasks 0", 2, "--tasks is 0"),
         (backfill, "--bootstrap-servers h:1 --from d --to u --transaction-id i --tasks x", 2, "invalid int value"),
     ],
@@ -344,7 +349,7 @@ def test_how_nodes_are_reached_is_read_from_a_file_for_all_that_a_pipeline_does(
     ("content", "line"),
     [
         (None, "--command-config: cannot read"),
-        (b"\xff\xfe", "it is no text"),
+        (b"\xff\xfe", "it is not text"),
         (b"security.protocol", "line 1: expected KEY=VALUE, with a key of security.protocol"),
         (b"\nbootstrap.servers=h:1", "line 2: expected KEY=VALUE"),
         (b"security.protocol=TLS", "security_protocol is 'TLS'"),
@@ -389,7 +394,7 @@ def test_an_archive_is_not_gone_on_with_under_another_checkpoint(spark: SparkSes
 def test_a_checkpoint_is_of_one_query(spark: SparkSession, tmp_path: Path) -> None:
     place, options = str(tmp_path / "check point"), {"--to": "a", "--field": None}
     assert checkpoints.claim(spark, place, "window_totals", options)
-    assert checkpoints.claim(spark, place, "window_totals", options), "Spark has begun nothing yet"
+    assert checkpoints.claim(spark, place, "window_totals", options), "Spark has started nothing yet"
     Path(place, "metadata").touch()
     assert not checkpoints.claim(spark, place, "window_totals", options)
     with pytest.raises(OptionError, match="is of a query with --to a: give this query a checkpoint of its own"):

@@ -59,6 +59,14 @@ def test_an_unknown_on_corrupt_is_rejected(value: str) -> None:
     assert refusal(onCorrupt=value) == f"option onCorrupt is {value!r}: expected raise or skip"
 
 
+@pytest.mark.parametrize(("value", "spread"), [(None, False), ("leader", False), ("Replicas", True)])
+def test_read_from_names_the_replicas(value: str | None, spread: bool) -> None:
+    """Tasks read from leaders unless the option says otherwise."""
+    assert parsed(readFrom=value).read.from_replicas is spread
+    assert stream(readFrom=value).read.from_replicas is spread
+    assert refusal(readFrom="nearest") == "option readFrom is 'nearest': expected leader or replicas"
+
+
 def test_names_are_case_insensitive_and_kafka_s_address_is_understood() -> None:
     options = parse_read_options(
         {
@@ -103,7 +111,7 @@ def test_offsets_in_json_keep_earliest_and_latest_apart_by_option() -> None:
         ({"subscribe": None, "assign": '{"t": 0}'}, ["assign", "'t'", "list"]),
         ({"subscribe": None, "assign": '{"t": [-1]}'}, ["assign", "numbers from 0"]),
         ({"subscribe": None, "assign": "{}"}, ["assign", "no topic"]),
-        ({"subscribe": None, "assign": "[1]"}, ["assign", "no JSON object"]),
+        ({"subscribe": None, "assign": "[1]"}, ["assign", "not a JSON object"]),
         ({"startingOffsets": '{"orders": {"0": 1'}, ["startingOffsets", '{"orders": {"0": 1', "expected earliest"]),
         ({"startingOffsets": "soon"}, ["startingOffsets", "'soon'"]),
         ({"startingOffsets": '{"orders": {"x": 1}}'}, ["startingOffsets", "'x'"]),

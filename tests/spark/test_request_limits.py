@@ -39,8 +39,8 @@ class OneLeader:
     def future(self, request: data_plane_pb2.ListOffsetsRequest, timeout: float) -> Future[Any]:
         self.sizes.append(len(request.partitions))
         response = data_plane_pb2.ListOffsetsResponse()
-        for asked in request.partitions:
-            response.results.add(partition=asked.partition, offset=asked.partition + asked.timestamp_ms + 2)
+        for part in request.partitions:
+            response.results.add(partition=part.partition, offset=part.partition + part.timestamp_ms + 2)
         answer: Future[Any] = Future()
         answer.set_result(response)
         return answer
@@ -72,10 +72,10 @@ class StalledLeader(OneLeader):
 
     def future(self, request: data_plane_pb2.ListOffsetsRequest, timeout: float) -> Future[Any]:
         self.sizes.append(len(request.partitions))
-        (asked,) = request.partitions
-        offset = asked.first_offset + (len(self.sizes) <= self.steps)
+        (part,) = request.partitions
+        offset = part.first_offset + (len(self.sizes) <= self.steps)
         response = data_plane_pb2.ListOffsetsResponse()
-        response.results.add(partition=asked.partition, unfinished=True, offset=offset)
+        response.results.add(partition=part.partition, unfinished=True, offset=offset)
         answer: Future[Any] = Future()
         answer.set_result(response)
         return answer

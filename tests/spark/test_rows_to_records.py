@@ -49,7 +49,7 @@ def test_rows_go_where_they_say_else_by_key_else_in_turn_and_keep_their_order() 
         value=["1", "2", "3", "4", "5"],
         partition=pa.array([None, 2, None, 0, None], pa.int32()),
     )
-    # Kafka's partition of the key b"a" among three is 1; rows without key or partition begin with the task's number.
+    # Kafka's partition of the key b"a" among three is 1; rows without key or partition start with the task's number.
     assert values(list(spread(table, how(task=5, t=3)))) == {
         ("t", 0): [b"4"],
         ("t", 1): [b"1", b"3"],
@@ -212,7 +212,7 @@ def test_a_second_run_with_other_rows_is_refused() -> None:
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_a_batch_that_was_read_back_is_sent_again_byte_for_byte(codec: Codec) -> None:
-    """Else the log would not know it for a duplicate."""
+    """Otherwise the log would not recognise it as a duplicate."""
     table = rows(key=[None, b"k"] * 5_000, value=[b"%d" % (number * number) for number in range(10_000)])
     for _, records in spread(table, how(t=3)):
         for batch in pieces(records):

@@ -1,7 +1,7 @@
 """Errors that a user of Spark sees: one line that names the fault and says what to do, on real Spark.
 
 Spark wraps what a Python source raises, and PySpark puts a traceback of its own calls around that. Neither can be
-helped; so the line is judged: it is there once, whole, without a traceback of ours, and soon.
+helped; so the line is judged: it occurs once, whole, without a traceback of ours, and soon.
 """
 
 from __future__ import annotations
@@ -349,5 +349,5 @@ def test_a_java_that_ends_at_once_is_told_apart(log: Log, tmp_path: Path) -> Non
     command += ["--conf", "spark.driver.memory=lots"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert ended.returncode == 1
-    assert "backfill: Java has ended before Spark had begun" in ended.stderr.splitlines()[-1]
+    assert "backfill: Java has ended before Spark had started" in ended.stderr.splitlines()[-1]
     assert "spark.driver.memory" in ended.stderr.splitlines()[-1]

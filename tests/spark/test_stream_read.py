@@ -80,7 +80,7 @@ def written(quorumlog_cluster: LocalCluster) -> Iterator[Written]:
 
 @pytest.fixture
 def stream(spark: SparkSession, written: Written, tmp_path: Path) -> Stream:
-    """A query with a checkpoint of its own that begins with the first record."""
+    """A query with a checkpoint of its own that starts with the first record."""
 
     def make(**options: str) -> StreamedTopic:
         chosen = {"startingOffsets": "earliest"} | options
@@ -171,7 +171,7 @@ def reach(query: StreamedTopic, running: StreamingQuery, sizes: list[int]) -> No
 
 
 def started(query: StreamedTopic, sizes: list[int], **options: str) -> StreamingQuery:
-    """A query that has begun: its micro-batches are of these sizes."""
+    """A query that has started: its micro-batches are of these sizes."""
     for _ in range(MOST_STARTS):
         running = query.start(**options)
         reach(query, running, sizes)

@@ -75,16 +75,16 @@ def test_latest_stays_where_it_was_first_asked_for(node: StandIn) -> None:
 def test_a_first_batch_is_repeated_though_the_options_of_a_new_query_do_not_fit_any_more(node: StandIn) -> None:
     (log,) = node.create("t")
     log.append([b"a", b"b"])
-    asked = {"startingOffsets": '{"t": {"0": 1}}'}
-    first = reader(node, **asked)
+    requests = {"startingOffsets": '{"t": {"0": 1}}'}
+    first = reader(node, **requests)
     end = first.latestOffset(first.initialOffset(), ReadAllAvailable())
     node.partitions["t", 1] = StoredPartition()  # What startingOffsets do not name.
     node.partitions["t", 1].append([b"new"])
-    again = reader(node, **asked)
+    again = reader(node, **requests)
     assert values(again, again.initialOffset(), end) == [b"b"]
     following = again.latestOffset(end, ReadAllAvailable())
     assert values(again, end, following) == [b"new"]
-    new = reader(node, **asked)
+    new = reader(node, **requests)
     with pytest.raises(OptionError, match="startingOffsets has no offset for t partition 1"):
         new.latestOffset(new.initialOffset(), ReadAllAvailable())
 

@@ -63,7 +63,7 @@ class Copy:
         self._source, self._sink, self._checkpoint, self._plan = source, sink, checkpoint, plan
 
     def drain(self) -> None:
-        """Runs until all that is there has been written."""
+        """Runs until all present records have been written."""
         for attempt in range(1, MOST_STARTS + 1):
             reader = self._spark.readStream.format("quorumlog").options(**self._servers)
             rows = reader.options(subscribe=self._source, startingOffsets="earliest", maxOffsetsPerTrigger="300").load()

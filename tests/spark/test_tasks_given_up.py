@@ -151,7 +151,7 @@ def test_whenever_it_goes_on_rows_are_in_the_log_once_or_the_run_says_so(
                 if outcome == "overtaken":
                     assert outcome_of("third", tasks, values) == "once"
                 outcomes[outcome] += 1
-                where = f"{outcome}, where it stops after {done} calls, and goes on before call {call} of the run"
+                where = f"{outcome}, where it stops after {done} calls, and continues before call {call} of the run"
                 assert outcome == "told" or world.values() == Counter(values), where
             call += 1
         done += 1
@@ -311,7 +311,7 @@ def test_what_it_adds_there_while_the_run_ends_is_told(monkeypatch: pytest.Monke
 def test_what_retention_has_taken_of_a_name_that_was_taken_away_is_not_written_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No one knows the batches of a deleted name for duplicates."""
+    """The batches of a deleted name are not recognised as duplicates."""
     world = in_memory(monkeypatch)
     write("first", 0, [b"gone", b"there"])
     (claim,) = runs.claims_of(NODES, "q", 7)

@@ -1,4 +1,4 @@
-"""The notebook in docs/use/spark-tutorial.md runs as it stands, cell by cell, and prints what it says."""
+"""The notebook in docs/use/spark-tutorial.md runs as it is, cell by cell, and prints the output that it shows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CELL = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<printed>.*
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell, the line of the page at which it begins, and what it prints; … stands for anything within a line."""
+    """A cell, the line of the page at which it starts, and what it prints; … stands for anything within a line."""
 
     code: str
     line: int

@@ -139,7 +139,7 @@ def test_two_runs_of_one_name_at_the_same_time_write_everything_once(
 def test_two_runs_at_the_same_time_agree_where_rows_without_a_key_go(
     options: WriteOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with spark.speculation, of a plan that shuffles: neither knows what the other has under way."""
+    """As with spark.speculation, of a plan that shuffles: neither sees what the other has under way."""
     one_by_one(monkeypatch)
     monkeypatch.setattr(rows_to_records, "KEYLESS_RUN", 100)
     who, values = name(), [b"%d" % number for number in range(200)]
@@ -185,7 +185,7 @@ def test_what_retention_has_taken_is_not_written_again(options: WriteOptions) ->
         with pytest.raises(DeliveryError, match="retention or compaction has removed some of it"):
             sink.write_once(options, who, [batch(values[::-1])])
         assert consumer.end_offsets(partitions[:2]) == {place: before[place] for place in partitions[:2]}
-        # The same rows in the same order are the same batches, and the log knows those that are gone.
+        # The same rows in the same order are the same batches, and the log recognises those that are gone.
         if not consumer.end_offsets(partitions[2:])[partitions[2]]:
             sink.write_once(options, who, [batch(values)])
         assert sum(consumer.end_offsets(partitions).values()) == 300
@@ -291,7 +291,7 @@ def test_a_task_that_was_given_up_adds_nothing_after_a_run_with_fewer_tasks(
 def test_a_task_that_was_given_up_before_its_first_batch_writes_nothing(
     options: WriteOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was sure to be new, and looks no more what is there."""
+    """It was sure to be new, and no longer looks what exists."""
     who, values = name(), [b"%d" % number for number in range(60)]
     write_first, begun = sink._write_first, []
 
@@ -311,7 +311,7 @@ def test_a_task_that_was_given_up_before_its_first_batch_writes_nothing(
 def test_a_task_that_was_given_up_and_begins_while_the_run_ends_writes_nothing(
     options: WriteOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No one has its name when the run looks whose are there."""
+    """No producer has its name when the run lists the names."""
     who, values = name(), [b"%d" % number for number in range(60)]
     sink.write_once(options, who, [batch(values[0::6])], "first run")
     complete = runs.complete

@@ -30,7 +30,7 @@ def write_until_killed(data_dir: Path, seed: int, commits: int) -> str:
         process.send_signal(signal.SIGKILL)
         lines += process.stdout.readlines()
     complete = [line for line in lines if line.endswith("\n")]
-    assert len(complete) >= commits, "the writer died by itself"
+    assert len(complete) >= commits, "the writer died before it was killed"
     return complete[-1]
 
 

@@ -23,7 +23,7 @@ NODE_BYTES = 8
 FLAGS_AT = 10
 #: In place of a child's number.
 NO_SUCH_PAGE, NO_TREE_PAGE = struct.pack("=H", 60_000), struct.pack("=H", 0)
-#: So many that the rows of group 1 begin with a page of their own.
+#: So many that the rows of group 1 start with a page of their own.
 ROWS_OF_0 = 17 * 17
 ROWS_OF_1 = 300
 
@@ -88,7 +88,7 @@ def test_keys_that_are_out_of_order_in_their_page_are_noticed_at_opening(data_di
 
 @pytest.mark.parametrize("moved", [rows.position_key(0, ROWS_OF_0 - 3), rows.position_key(1, 3)], ids=["down", "up"])
 def test_a_branch_that_leads_to_the_wrong_page_is_noticed_at_opening(data_dir: Path, moved: bytes) -> None:
-    """Group 1 begins at a page of its own: its key in the branch is moved down or up."""
+    """Group 1 starts at a page of its own: its key in the branch is moved down or up."""
     keys = root_of(data_dir, rows.ENTRIES).keys
     place = keys.index(rows.position_key(1, 1))
     assert keys[place - 1] < moved < keys[place + 1]

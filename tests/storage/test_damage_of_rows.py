@@ -53,14 +53,14 @@ def test_a_file_that_was_cut_is_told_in_one_way_wherever_it_was_cut(tmp_path: Pa
             pass
     data_file = tmp_path / "data.mdb"
     whole = data_file.read_bytes()
-    told = set()
+    reported = set()
     for pages in range(2, len(whole) // PAGE_BYTES):
         data_file.write_bytes(whole[: pages * PAGE_BYTES])
         try:
             Storage(tmp_path).close()
         except DamageError as damage:
-            told.add(re.sub(r"\d+", "N", str(damage).partition("is damaged: ")[2].partition(";")[0]))
-    assert told == {"it has N bytes where its meta pages require N: it was truncated"}
+            reported.add(re.sub(r"\d+", "N", str(damage).partition("is damaged: ")[2].partition(";")[0]))
+    assert reported == {"it has N bytes where its meta pages require N: it was truncated"}
 
 
 def test_meta_pages_that_cannot_be_neighbours_are_refused(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_meta_pages_that_cannot_be_neighbours_are_refused(tmp_path: Path) -> Non
 
 
 def test_a_row_that_answers_for_another_group_is_refused(tmp_path: Path) -> None:
-    """As a flipped bit in a key makes it: the group loses its snapshot, and nothing else would tell."""
+    """As a flipped bit in a key makes it: the group loses its snapshot, and nothing else would show it."""
     with Storage(tmp_path) as storage:
         entries = LogBuilder(1).batches(3)
         storage.commit(transaction(create(1, entries), create(3)))

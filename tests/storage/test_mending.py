@@ -1,4 +1,4 @@
-"""A damaged entry that is written once more, and the scrub that finds it."""
+"""A damaged entry that is written again, and the scrub that finds it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_an_entry_is_not_written_over_a_page_whose_header_is_damaged(tmp_path: P
         with (tmp_path / "data.mdb").open("r+b") as file:
             file.seek(page + 12)
             file.write(bytes([whole[page + 12] ^ 64]))
-        with pytest.raises(DamageError, match="does not begin a value") as raised:
+        with pytest.raises(DamageError, match="does not start a value") as raised:
             storage.commit(transaction(RaftGroupWrite(GROUP, mend=[entries[4]])))
         assert raised.value.index is None
 
@@ -199,7 +199,7 @@ def test_a_free_list_that_names_a_page_beyond_the_file_is_noticed(tmp_path: Path
 
 
 def test_a_scrub_follows_the_hash_chain(tmp_path: Path) -> None:
-    """Entries that are whole, but of another history: a disk that lost a write gives back what was there before."""
+    """Entries that are whole, but of another history: a disk that lost a write returns its former content."""
     entries = log_of(tmp_path, 500, 40)
     other = LogBuilder(GROUP, seed=1).batches(40, 500)
     with Storage(tmp_path) as storage:
@@ -233,9 +233,9 @@ def test_what_is_deleted_is_looked_at_before_its_pages_are_given_back(tmp_path: 
                 page = whole.index(entries[index - 1].data[:1_000]) // 4096 * 4096
                 file.seek(page + 12)
                 file.write(bytes([whole[page + 12] ^ 64]))
-        with pytest.raises(DamageError, match="does not begin a value"):
+        with pytest.raises(DamageError, match="does not start a value"):
             storage.commit(transaction(RaftGroupWrite(GROUP, truncate_from=12)))
-        with pytest.raises(DamageError, match="does not begin a value"):
+        with pytest.raises(DamageError, match="does not start a value"):
             storage.commit(transaction(RaftGroupWrite(GROUP, compact_to=identity(entries[9]))))
         storage.commit(transaction(RaftGroupWrite(GROUP, compact_to=identity(entries[3]))))
         assert storage.entries(GROUP, 5, 8, 1 << 30) == entries[4:8]

@@ -71,7 +71,7 @@ class Model:
         return self.offset_after(self.last.index)
 
     def offset_after(self, index: int) -> int:
-        """The offset that a batch would begin at, were it to follow the entry at ``index``."""
+        """The offset that a batch would start at, were it to follow the entry at ``index``."""
         kept = self.entries[: index - self.anchor.index]
         batches = [entry for entry in kept if entry.kind is EntryKind.BATCH]
         return parse_header(batches[-1].data).last_offset + 1 if batches else self.start_offset

@@ -80,7 +80,7 @@ def test_a_replica_with_a_damaged_row_is_set_aside_and_the_other_is_open(tmp_pat
         while storage.sweep():
             pass
         assert len(storage.entries(SOUND, 1, 100, 1 << 30)) == 100
-    # It is still there, and so is what is wrong with it.
+    # It still exists, and so does its damage.
     with tolerant(tmp_path) as storage:
         aside = storage.opening_damage().replicas
         assert [(group, each.last_index) for group, each in aside.items()] == [(DAMAGED, 100)]

@@ -60,7 +60,7 @@ def test_nobody_but_their_owner_reads_the_files(tmp_path: Path) -> None:
 
 
 def test_lmdb_is_opened_to_sync_every_commit(tmp_path: Path) -> None:
-    # What a process that is killed leaves behind looks the same without: only power loss would tell.
+    # What a process that is killed leaves behind looks the same without: only power loss would show the difference.
     with closing(Environment(tmp_path, map_size=MAP_SIZE_BYTES)) as environment:
         flags = environment.lmdb.flags()
     assert flags["sync"]

@@ -66,7 +66,7 @@ def test_suspicions_are_kept_and_forgotten_apart(tmp_path: Path) -> None:
     ids=["entry", "both", "index row"],
 )
 def test_a_verification_notices_one_lost_row(tmp_path: Path, lost: tuple[bytes, ...], words: str) -> None:
-    """At the very end of a log, where no later entry would tell."""
+    """At the very end of a log, where no later entry would show it."""
     with Storage(tmp_path) as storage:
         storage.commit(transaction(create(1, LogBuilder(1).batches(COUNT, 100))))
         storage.commit(transaction(RaftGroupWrite(1, hard_state=HardState(5, 2, COUNT))))

@@ -22,7 +22,7 @@ MAX_TIMESTAMP_AT = 35
 
 
 def kafka_entry(previous: EntryId, base_offset: int, batch: bytes) -> Entry:
-    """A batch as the former version took it: its header is what the client said."""
+    """A batch as the former version took it: its header is the client's."""
     data = seal_batch(
         entry_of_kafka(batch, null_keys=False),
         group=1,

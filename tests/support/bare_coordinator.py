@@ -77,7 +77,7 @@ class BareCoordinator:
 
     Attributes:
         model: judges each decision.
-        old_members: members whose id begins so repeat no version of their assignment, as older clients.
+        old_members: members whose id starts so repeat no version of their assignment, as older clients.
     """
 
     node_ids = (1,)
@@ -138,7 +138,7 @@ class BareCoordinator:
         self._arrive(client, forget)
 
     def entries_served(
-        self, node: int, name: PartitionName, group: int, fetch_offset: int, result: data.FetchResult
+        self, node: int, name: PartitionName, group: int, request: data.FetchRequest, result: data.FetchResult
     ) -> None:
         """Nothing to judge: the logs are fixed."""
 
@@ -240,8 +240,8 @@ class BareCoordinator:
             parked.reply(nothing_new(group, parked.request, LIMITS))
 
     def fail_over(self) -> None:
-        """Another replica leads: it knows what the log says, and nothing of what members have said. All sessions begin
-        again, and who waits is told to look for it."""
+        """Another replica leads: it has what is in the log, and nothing that members have sent. All sessions start
+        again, and waiting callers are notified to look for it."""
         self._newest.clear()
         parked, self._parked = self._parked, {}
         for each in parked.values():

@@ -89,7 +89,7 @@ class CheckedCluster(Cluster):
 
     def applying(self, node_id: int, entry: Entry) -> None:
         agreed = self.committed.setdefault(entry.index, (entry.term, entry.hash))
-        # The term in which it was seen to be committed: leaders of earlier terms may not have heard of it.
+        # The term in which it was seen to be committed: leaders of earlier terms may not have learned of it.
         self.committed_in.setdefault(entry.index, self.core(node_id).term)
         assert agreed == (entry.term, entry.hash), f"state machines disagree at {entry.index}"
         expected = self.replicas[node_id].applied_from + len(self.replicas[node_id].applied) + 1
@@ -260,7 +260,7 @@ class CheckedCluster(Cluster):
         raise AssertionError(f"no convergence: {state}")
 
     def leading(self) -> list[int]:
-        """Returns the nodes that lead, as far as they know."""
+        """Returns the nodes that consider themselves leaders."""
         return [node_id for node_id in self.up if self.core(node_id).is_leader]
 
     def converged(self) -> bool:

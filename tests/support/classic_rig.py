@@ -93,13 +93,14 @@ class ClassicRig:
     # -- the leader -----------------------------------------------------------------------------------------------
 
     def lead(self) -> None:
-        """A leadership begins."""
+        """A leadership starts."""
         self.image.feature_level = self.level
         options = LeadershipOptions(self.limits, 1_000, self.max_parked, 604_800_000, GRACE_MS * 1000)
         self.leadership = ShardLeader(self, self.clock, ImageOfTopics(self.image), options, self.authorizer)  # type: ignore[arg-type]
 
     def fail_over(self) -> None:
-        """Another replica leads, from a snapshot: what was not applied is lost, and everyone who waits is told."""
+        """Another replica leads, from a snapshot: what was not applied is lost, and every waiting caller is
+        notified."""
         self.leadership.end()
         self._unapplied.clear()
         data = self.replica.to_snapshot(7)
@@ -199,7 +200,7 @@ class ClassicRig:
         """True if a call is not answered yet."""
         return number in self._open
 
-    # -- what members say -----------------------------------------------------------------------------------------
+    # -- requests of members -----------------------------------------------------------------------------------------
 
     def join(self, member_id: str = "", **more: object) -> int:
         """A member joins; returns the number of its call."""
@@ -263,7 +264,7 @@ class ClassicRig:
         for call in calls:
             assert code(self.synced(call)) == "NONE"
 
-    # -- what is there --------------------------------------------------------------------------------------------
+    # -- state --------------------------------------------------------------------------------------------
 
     @property
     def classic(self) -> ClassicGroup:

@@ -15,7 +15,7 @@ FAILOVER_S = 5.0
 
 
 class Load:
-    """A client that continues until it is told to end, and notes how long nothing came."""
+    """A client that continues until it is stopped, and records the longest gap."""
 
     def __init__(self, name: str, run: Callable[[Load], None]) -> None:
         self.name = name
@@ -47,7 +47,7 @@ class Load:
         wanted, deadline = self.done + count, time.monotonic() + LIMIT_S
         while self.done < wanted:
             assert not self.errors, (self.name, self.errors)
-            assert time.monotonic() < deadline, f"{self.name} stands still at {self.done}"
+            assert time.monotonic() < deadline, f"{self.name} is stalled at {self.done}"
             time.sleep(0.02)
 
     def end(self) -> None:

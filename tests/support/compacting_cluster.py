@@ -81,7 +81,7 @@ class Compacting(Quiet):
                 return
             assert result is None or result.error.retriable, result
             self.run(0.1)
-        raise AssertionError("nobody takes the batch")
+        raise AssertionError("no node accepts the batch")
 
     def refusal(self, records: list[Sample]) -> errors_pb2.Error:
         """Why a batch is refused."""
@@ -130,7 +130,7 @@ class Compacting(Quiet):
         for offset in [offset for offset in self.written if offset < before]:
             del self.written[offset]
 
-    # -- what is there ----------------------------------------------------------------------------------------------
+    # -- state ----------------------------------------------------------------------------------------------
 
     def process(self, node: int) -> SimProcess:
         return self.cluster.processes[node]
@@ -217,7 +217,22 @@ class Compacting(Quiet):
                 assert offset in content, f"the last value of {key!r}, at {offset}, is lost"
         for offset, record in content.items():
             if offset < compacted:
-                assert last[record.key] == offset, f"{record.key!r} at {offset} has come back"
+                assert last[record.key] == offset, f"{record.key!r} at {offset} was removed and has returned"
+
+    def judge_with_retention(self, content: dict[int, Sample], compacted: int, retention_ms: int) -> None:
+        """Compares records with those that were acknowledged, where those older than the retention may be gone.
+
+        Arguments:
+            content: from the log start on.
+        """
+        assert list(content) == sorted(content)
+        last = {record.key: offset for offset, record in sorted((self.written | content).items())}
+        for offset, record in content.items():
+            assert self.written.get(offset, record) == record, f"another record at {offset}"
+        for offset, record in self.written.items():
+            young = record.timestamp_ms >= self.now_ms() - retention_ms
+            needed = last[record.key] == offset and record.value is not None
+            assert offset in content or not young or not (needed or offset >= compacted), f"{record} is lost"
 
     def settle(self) -> None:
         """Everything that was asked for has been carried out everywhere, and all replicas have the same."""

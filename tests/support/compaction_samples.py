@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quorumlog.server.partition.compaction_pass import CompactionPass
+from quorumlog.server.partition.compaction_pass import CleanSection, CompactionPass
 from quorumlog.server.partition.compaction_state import CompactionPoint
 from quorumlog.wire.columns import read_columns
 from quorumlog.wire.entry import (
@@ -71,12 +71,23 @@ def unsealed_batch(records: Sequence[Sample], codec: Codec = Codec.NONE) -> byte
 
 
 def stored_batch(
-    base_offset: int, records: Sequence[Sample], codec: Codec = Codec.NONE, append_time_ms: int | None = None
+    base_offset: int,
+    records: Sequence[Sample],
+    codec: Codec = Codec.NONE,
+    append_time_ms: int | None = None,
+    *,
+    stamps_records: bool = True,
 ) -> bytes:
     """The same, sealed."""
-    batch = unsealed_batch(records, codec)
     return seal_batch(
-        batch, group=GROUP, term=1, index=1, previous_hash=0, base_offset=base_offset, append_time_ms=append_time_ms
+        unsealed_batch(records, codec),
+        group=GROUP,
+        term=1,
+        index=1,
+        previous_hash=0,
+        base_offset=base_offset,
+        append_time_ms=append_time_ms,
+        stamps_records=stamps_records,
     )
 
 
@@ -121,12 +132,30 @@ def records_in(entries: Sequence[bytes]) -> Iterator[Placed]:
 
 
 class Model:
-    """Compaction, point by point, as one would say it aloud."""
+    """Compaction, point by point, as one would say it aloud.
 
-    def __init__(self) -> None:
+    Arguments:
+        appended: the append time of each record in the log, by offset.
+    """
+
+    def __init__(self, appended: Mapping[int, int] | None = None) -> None:
         self.content: list[Placed] = []
         self.horizons: dict[int, int] = {}
         self.end = 0
+        self._appended = appended or {}
+        self._rounded: dict[int, int] = {}
+
+    def _is_too_old(self, placed: Placed, point: CompactionPoint) -> bool:
+        if not point.append_time_step_ms:
+            return False
+        if placed.offset not in self._rounded:
+            step, appended = point.append_time_step_ms, self._appended[placed.offset]
+            if placed.offset < self.end:  # A point that keeps no append times has covered it before.
+                self._rounded[placed.offset] = point.timestamp_ms
+            else:
+                self._rounded[placed.offset] = (max(appended, 0) + step - 1) // step * step
+        since = max(placed.record.timestamp_ms, self._rounded[placed.offset])
+        return point.retention_ms is not None and since < point.timestamp_ms - point.retention_ms
 
     def compact(self, log: Sequence[Placed], point: CompactionPoint) -> None:
         """Carries out one point over what is kept and what came since."""
@@ -143,6 +172,8 @@ class Model:
                 continue
             if horizon is not None and point.timestamp_ms >= horizon:
                 continue
+            if self._is_too_old(placed, point):
+                continue
             if key is not None and value is None and placed.offset not in self.horizons:
                 self.horizons[placed.offset] = point.delete_horizon_ms
             kept.append(placed)
@@ -156,6 +187,7 @@ class Compacted:
         self.batches: list[bytes] = []
         self.end = 0
         self.hash = b""
+        self.has_append_times = False
         self.sizes = (batch_bytes, chunk_bytes)
 
     def compact(self, log: Sequence[bytes], points: Sequence[CompactionPoint]) -> None:
@@ -163,6 +195,9 @@ class Compacted:
         end = points[-1].end_offset
         dirty = [entry for entry in log if self.end <= parse_header(entry).base_offset < end]
         batches = list(self.batches)
-        compaction = CompactionPass(GROUP, points, lambda: batches, lambda: dirty, *self.sizes)
+        compaction = CompactionPass(
+            GROUP, points, CleanSection(lambda: batches, self.has_append_times), lambda: dirty, *self.sizes
+        )
         self.batches = [batch for work in compaction.run() for batch in work.batches]
         self.hash, self.end = compaction.content_hash, end
+        self.has_append_times = self.has_append_times or any(point.append_time_step_ms for point in points)

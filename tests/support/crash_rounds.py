@@ -1,5 +1,5 @@
 """Commits a fixed course of transactions in child processes that are killed at random moments, and says after each kill
-how much of it is there. Run as a program: data directory, seed, rounds. It forks, so nothing else may run in it.
+how much of it exists. Run as a program: data directory, seed, rounds. It forks, so nothing else may run in it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from disk_samples import Script, advance, assert_same, make_disk
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import Transaction
 
-#: A child is killed at some moment in so much time (s) after it has begun to commit.
+#: A child is killed at some moment in so much time (s) after it has started to commit.
 LONGEST_LIFE_S = 0.03
 TRANSACTIONS = 4_000
 
@@ -32,7 +32,7 @@ def commit_all(data_dir: Path, transactions: list[Transaction], done: int) -> in
 
 
 def life(data_dir: Path, transactions: list[Transaction], rng: random.Random) -> int:
-    """Lets a child commit, and kills it; returns how many commits it got to hear of."""
+    """Lets a child commit, and kills it; returns how many commits were reported to it."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -69,7 +69,7 @@ def main(data_dir: Path, seed: int, rounds: int) -> None:
                 assert_same(storage, disk)
                 at += 1
                 kept += 1
-    print(f"{rounds} kills, {at} transactions, of {kept} under way nobody had heard")
+    print(f"{rounds} kills, {at} transactions, {kept} of them unacknowledged")
 
 
 if __name__ == "__main__":

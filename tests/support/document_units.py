@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tests.support.readme_tour import ROOT
 
-#: Begins a unit of its own, also without a blank line before it.
+#: Starts a unit of its own, also without a blank line before it.
 _STARTS = re.compile(r"\s*(?:[-*]|\d+\.) |\||#")
 _ROW = re.compile(r"\|(.*)\|\s*$")
 

@@ -36,10 +36,12 @@ def batch_of(records: int = 1) -> bytes:
 class FetchingRig(Quiet):
     """Three quiet nodes that serve Kafka's clients, and one topic."""
 
-    def __init__(self, seed: int = 1, partitions: int = 1, *, limits: NodeLimits | None = None) -> None:
-        super().__init__(seed, partitions, kafka=(1, 2, 3), limits=limits)
+    def __init__(
+        self, seed: int = 1, partitions: int = 1, *, limits: NodeLimits | None = None, racks: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(seed, partitions, kafka=(1, 2, 3), limits=limits, racks=racks)
         self.until(lambda: self.image.feature_level >= 2 and self.leader_of(TOPIC) is not None, 20)
-        self.run(0.5)  # All nodes have heard of that.
+        self.run(0.5)  # All nodes have applied that.
         self._links = itertools.count()
 
     @property
@@ -105,6 +107,7 @@ class Consumer:
 
     Attributes:
         session, epoch: of its next request.
+        rack: its rack; empty if it has none.
         error: what the last answer as a whole says.
     """
 
@@ -113,6 +116,7 @@ class Consumer:
         self.link = link or rig.link()
         self.version = version
         self.session = self.epoch = self.error = 0
+        self.rack = ""
 
     def fetch(
         self,
@@ -128,7 +132,7 @@ class Consumer:
 
         Arguments:
             wanted: offsets by partition, of those that are named.
-            epoch: the leader epoch that it knows.
+            epoch: the leader epoch of its metadata.
         """
         responses = self.fetch_of({topic: wanted or {}}, {topic: forgotten}, max_wait_ms, max_bytes, epoch)
         return responses.get(topic, {})
@@ -142,35 +146,8 @@ class Consumer:
         epoch: int = -1,
     ) -> dict[str, dict[int, PartitionData]]:
         """The same of several topics."""
-        by_id = self.version >= BY_ID
-
-        def named(topic: str) -> tuple[str, bytes]:
-            return ("", self.rig.id_of(topic)) if by_id else (topic, bytes(16))
-
-        names = {named(topic): topic for topic in [*wanted, *(forgotten or {})]}
-        request = fetch_requests.FetchRequest(
-            max_wait_ms=max_wait_ms,
-            min_bytes=1,
-            max_bytes=max_bytes,
-            session_id=self.session,
-            session_epoch=self.epoch,
-            topics=[
-                fetch_requests.FetchTopic(
-                    *named(topic),
-                    [
-                        fetch_requests.FetchPartition(n, epoch, at, partition_max_bytes=1 << 20)
-                        for n, at in partitions.items()
-                    ],
-                )
-                for topic, partitions in wanted.items()
-                if partitions
-            ],
-            forgotten_topics_data=[
-                fetch_requests.ForgottenTopic(*named(topic), numbers)
-                for topic, numbers in (forgotten or {}).items()
-                if numbers
-            ],
-        )
+        names = {self._named(topic): topic for topic in [*wanted, *(forgotten or {})]}
+        request = self.request(wanted, forgotten, max_wait_ms, max_bytes, epoch)
         answer = self.rig.ask(self.link, request, self.version, FetchResponse)
         self.error = answer.error_code
         if not answer.error_code:
@@ -181,3 +158,40 @@ class Consumer:
             names[each.topic, each.topic_id]: {one.partition_index: one for one in each.partitions}
             for each in answer.responses
         }
+
+    def _named(self, topic: str) -> tuple[str, bytes]:
+        return ("", self.rig.id_of(topic)) if self.version >= BY_ID else (topic, bytes(16))
+
+    def request(
+        self,
+        wanted: Mapping[str, Mapping[int, int]],
+        forgotten: Mapping[str, Sequence[int]] | None = None,
+        max_wait_ms: int = 0,
+        max_bytes: int = 1 << 20,
+        epoch: int = -1,
+    ) -> fetch_requests.FetchRequest:
+        """Its next request, unsent."""
+        return fetch_requests.FetchRequest(
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            max_bytes=max_bytes,
+            session_id=self.session,
+            session_epoch=self.epoch,
+            rack_id=self.rack,
+            topics=[
+                fetch_requests.FetchTopic(
+                    *self._named(topic),
+                    [
+                        fetch_requests.FetchPartition(n, epoch, at, partition_max_bytes=1 << 20)
+                        for n, at in partitions.items()
+                    ],
+                )
+                for topic, partitions in wanted.items()
+                if partitions
+            ],
+            forgotten_topics_data=[
+                fetch_requests.ForgottenTopic(*self._named(topic), numbers)
+                for topic, numbers in (forgotten or {}).items()
+                if numbers
+            ],
+        )

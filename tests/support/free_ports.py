@@ -1,4 +1,4 @@
-"""Ports in a row, for nodes that are told the first one."""
+"""Ports in a row, for nodes that are given the first one."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ class Coordinator:
 
 
 class Client:
-    """A member as a client makes it: it does what it is told, at once, unless a test tells it to wait.
+    """A member as a client makes it: it obeys at once, unless a test makes it wait.
 
     Arguments:
         is_old: it repeats no version of its assignment.
@@ -184,7 +184,7 @@ class Client:
         self.first_partitions: dict[str, int] = {}
 
     def beat(self, **changes: object) -> pb.GroupHeartbeatResponse | None:
-        """One heartbeat; what it is told it takes up, but for giving up, which is ``revoke``'s."""
+        """One heartbeat; it takes up the partitions of the answer; ``revoke`` gives up others."""
         (answer,) = self.coordinator.heartbeats(self.request(**changes))
         if answer is not None:
             self.take_up(answer)

@@ -26,7 +26,7 @@ Reply = TypeVar("Reply")
 
 
 class HandClock:
-    """Stands still until it is told."""
+    """Does not move until the test moves it."""
 
     def __init__(self, now_s: float = 100.0) -> None:
         self.now_s = now_s
@@ -174,7 +174,7 @@ class HandDrivenCluster(Cluster):
         compacted: bool = False,
         brokers: Sequence[int] = (1, 2, 3),
     ) -> None:
-        """A node describes a topic: the leader of each partition, -1 for none. The listeners are told."""
+        """A node describes a topic: the leader of each partition, -1 for none. The listeners are notified."""
         response = data_plane_pb2.MetadataResponse(cluster_id="hand-driven")
         for number in brokers:
             response.brokers.add(node_id=number, host="127.0.0.1", port=number)
@@ -200,7 +200,7 @@ def refusal(
     definite: bool = True,
     leader: tuple[int, int] | None = None,
 ) -> errors_pb2.Error:
-    """An error as a node says it; ``leader`` is (node id, epoch)."""
+    """An error as a node reports it; ``leader`` is (node id, epoch)."""
     made = errors_pb2.Error(code=code, message=Code.Name(code).lower(), retriable=retriable, definite=definite)
     if leader is not None:
         made.leader.node_id, made.leader.leader_epoch = leader

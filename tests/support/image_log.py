@@ -64,7 +64,7 @@ class ImageLog:
         return self.apply(log.MetadataCommand(report_leaders=body))
 
     def change(self, *isr: int, epoch: int | None = None, **epochs: int) -> peer_pb2.IsrChange:
-        """A change of the ISR as the leader that knows the image would ask for it; single epochs may be set."""
+        """A change of the ISR as the leader with this image would ask for it; single epochs may be set."""
         partition = self.partition
         return peer_pb2.IsrChange(
             group=GROUP,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -88,17 +88,27 @@ _RETRIABLE = (3, 5, 6)
 
 
 def _produce_once(address: str, topic: str, batch: bytes, partition: int) -> PartitionProduceResponse:
-    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=batch)])
-    request = kafka_messages.ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[data])
+    return produce_at_once(address, topic, {partition: batch})[0]
+
+
+def produce_at_once(address: str, topic: str, batches: Mapping[int, bytes]) -> list[PartitionProduceResponse]:
+    """Sends batches for several partitions to a node in one request; returns the response of each.
+
+    Raises:
+        ConnectionError, struct.error: the node closes the connection instead.
+    """
+    every = [PartitionProduceData(index=partition, records=batch) for partition, batch in batches.items()]
+    data = TopicProduceData(name=topic, partition_data=every)
+    request = kafka_messages.ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[data])
     version = 7
     header = pack_request_header(RequestHead(request.API_KEY, version, 1), "test", flexible=False)
     content = b"".join((header, *encode(request, version)))
     host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=30) as connection, connection.makefile("rb") as answer:
+    with socket.create_connection((host, int(port)), timeout=60) as connection, connection.makefile("rb") as answer:
         connection.sendall(struct.pack(">i", len(content)) + content)
         (size,) = struct.unpack(">i", answer.read(4))
         response = decode(ProduceResponse, answer.read(size)[4:], version)
-    return response.responses[0].partition_responses[0]
+    return list(response.responses[0].partition_responses)
 
 
 def restore_log(cluster: LocalCluster, topic: str, entries: Sequence[bytes], next_offset: int) -> None:
@@ -136,7 +146,7 @@ def _channel(cluster: LocalCluster, node: int) -> grpc.Channel:
 def stored_kafka_entry(
     batch: bytes, base_offset: int, *, term: int = 3, append_time_ms: int | None = None, last_offset: int | None = None
 ) -> bytes:
-    """The entry of a batch as it stands in a log."""
+    """The entry of a batch as it is in a log."""
     return seal_batch(
         entry_of_kafka(batch, null_keys=False),
         group=1_000,

@@ -31,8 +31,8 @@ class KafkaNodes(Quiet):
     def __init__(self, seed: int = 1, nodes: int = 3) -> None:
         balance = BalanceOptions(enabled=False)
         super().__init__(seed, nodes=nodes, balance=balance, kafka=tuple(range(1, nodes + 1)))
-        self.until(lambda: self.image.feature_level >= 2 and self.led_by(self.record().group) is not None, 20)
-        self.run(0.5)  # All nodes have heard of that.
+        self.until(lambda: self.image.feature_level >= 3 and self.led_by(self.record().group) is not None, 20)
+        self.run(0.5)  # All nodes have applied that.
         self.links = {
             node: SimKafkaLink(f"kafka-{node}", self.cluster, node, self.scheduler) for node in self.cluster.node_ids
         }

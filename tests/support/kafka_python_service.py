@@ -10,7 +10,7 @@ class ExternalService:
         self.host, self.port = host, port
 
     def open(self) -> None:
-        """It is there."""
+        """Does nothing: the broker is up."""
 
     def close(self) -> None:
         """It stays."""
@@ -23,4 +23,4 @@ class SpawnedService:
     """A broker of a test's own: none exists."""
 
     def __init__(self, *arguments: object) -> None:
-        raise NotImplementedError("these tests run against a broker that is there")
+        raise NotImplementedError("these tests run against an existing broker")

@@ -20,7 +20,7 @@ from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.entry import CorruptEntryError
 
-#: Topics that a node knows, by name.
+#: Topics that a node has, by name.
 TOPIC_IDS = {name: bytes([number]) * 16 for number, name in enumerate(("t", "u"), start=1)}
 
 #: What a node replies to a question; None: an error that refuses the question as a whole.

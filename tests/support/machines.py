@@ -1,4 +1,4 @@
-"""Nodes as an operator has them: one on each machine, some of which are not there yet, each with its own settings."""
+"""Nodes as an operator has them: one on each machine, some of which do not exist yet, each with its own settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Self
 
-from command_line import cli, until
+from command_line import cli_here, until
 
 from quorumlog.local import LocalCluster
 
@@ -23,7 +23,7 @@ class Machines:
 
     Arguments:
         nodes: how many machines there are.
-        up: on how many of them, the first ones, a node runs when the block begins.
+        up: on how many of them, the first ones, a node runs when the block starts.
         controllers: how many form the cluster.
         racks: of the nodes, the first one's first.
         settings: of all nodes.
@@ -87,7 +87,7 @@ class Machines:
         def is_seen() -> bool:
             if " returned_empty " in self.cluster.log_path(node).read_text().rpartition(" node_started ")[2]:
                 return True
-            rows = json.loads(cli(self.cluster, "nodes", "list", "-o", "json").stdout or "[]")
+            rows = json.loads(cli_here(self.cluster, "nodes", "list", "-o", "json").stdout or "[]")
             return any(row["node_id"] == node and row["state"].startswith("up") for row in rows)
 
         until(is_seen, f"node {node} is let in")

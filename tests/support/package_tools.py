@@ -1,4 +1,4 @@
-"""Tools that look at packages. A test that needs one which is not there is skipped, and says how to get it."""
+"""Tools that look at packages. A test that needs one which is not installed is skipped, and reports how to get it."""
 
 from __future__ import annotations
 

@@ -79,7 +79,9 @@ class MemoryLog:
         return Space(0, 1 << 40)
 
 
-class _Store:
+class MemoryStore:
+    """A log as a Raft group reads it."""
+
     def __init__(self, log: MemoryLog) -> None:
         self.log = log
 
@@ -106,7 +108,7 @@ class Rig:
             anchor=ORIGIN,
             applied=0,
         )
-        services = RaftLogServices(_Store(self.log), sealer, check_chain=check_chain)
+        services = RaftLogServices(MemoryStore(self.log), sealer, check_chain=check_chain)
         self.raft = RaftGroup(restored, services, options or RaftOptions(), random.Random(1), now=0)
         identity = PartitionId(b"t" * 16, "orders", 0)
         self.level = FEATURE_LEVEL
@@ -138,6 +140,7 @@ class Rig:
                 self.log.log.update((entry.index, entry) for entry in ready.entries)
                 self.raft.on_durable(2, ready.durable)
             done += self.partition.update_leadership()
+        self.partition.forget_durable()
         return done + self.partition.resolve_acknowledgements()
 
     def produce(

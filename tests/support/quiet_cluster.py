@@ -46,11 +46,13 @@ class Quiet:
         authorization: AuthorizationOptions | None = None,
         clients: Mapping[str, str] | None = None,
         kafka: tuple[int, ...] = (),
+        racks: tuple[str, ...] = (),
     ) -> None:
         self.scheduler = Scheduler(seed)
         quiet = ClusterOptions(
             nodes=nodes,
             kafka=kafka,
+            racks=racks,
             disk=DiskOptions(slow_probability=0),
             network=NetworkOptions(spike_probability=0),
             limits=limits or NodeLimits(),

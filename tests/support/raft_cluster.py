@@ -127,7 +127,7 @@ class Replica:
     core: RaftGroup | None = None
     unsynced: list[Ready] = field(default_factory=list)
     applied: list[Entry] = field(default_factory=list)
-    #: (index, hash) of everything ever applied here, over all lives.
+    #: (index, hash) of everything ever applied here, over all restarts.
     applied_from: int = 0
     #: From which index on a replica that returned has a say.
     votes_from: int = 0
@@ -147,7 +147,7 @@ class Cluster:
         witnesses: tuple[int, ...] = (),
     ) -> None:
         """Arguments:
-        spare: nodes that are no members yet.
+        spare: nodes that are not members yet.
         witnesses: those that are witnesses for as long as they exist, members or spare.
         """
         members = {*voters, *learners}
@@ -208,8 +208,8 @@ class Cluster:
     def destroy(self, node_id: int, configuration: Configuration, votes_from: int) -> None:
         """Destroys a replica that was removed and makes a new one in its place, a learner as of ``configuration``.
 
-        Two things of the former replica are kept: its term, after which the new one starts, so that no leader takes an
-        old answer for one of its own and no vote is cast twice; and an index at which it no longer had a vote.
+        Two things of the former replica are kept: its term, after which the new one starts, so that no leader mistakes
+        an old answer for one of its own and no vote is cast twice; and an index at which it no longer had a vote.
         """
         term = self.replicas[node_id].disk.hard_state.term
         self.crash(node_id)
@@ -327,7 +327,7 @@ class Cluster:
     def settle(
         self, limit: int = 10_000, cut: AbstractSet[int] = frozenset(), stalled: AbstractSet[int] = frozenset()
     ) -> None:
-        """Carries on until nothing is under way. Nodes in ``cut`` neither send, hear nor write, those in ``stalled``
+        """Carries on until nothing is under way. Nodes in ``cut`` neither send, receive nor write, those in ``stalled``
         do not write."""
         for _ in range(limit):
             busy = False

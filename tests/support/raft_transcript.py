@@ -9,14 +9,14 @@
     propose 1 text / learners 1 4 5                  an entry; a change of the learners
     replace 1 2 3 4 [learners 5] [witness=4]         node 1 proposes other voters
     destroy 4 voters 1 2 3 [from=9]                  a removed replica is destroyed, and remade as a learner, which
-                                                     has a say once it knows that index 9 is committed; with ``data`` it
-                                                     is no longer a witness
+                                                     has a say once it has learned that index 9 is committed; with
+                                                     ``data`` it is no longer a witness
     deliver [filters] / drop [filters]               what is under way now, not what that causes
     keep NAME [filters] / replay NAME                copies of messages under way, to be delivered again later
     persist 1 [n] / crash 1 [synced=n] / restart 1   sync the oldest n writes (all); lose what is not synced
     settle [drop=2,3]                                carry on until nothing is under way; 2 and 3 are cut off
     heartbeat 1 / transfer 1 2 / compact 1 5
-    quiesce 1 [reachable=2,3] / wake 2 [heard=100ms]   a heartbeat's turn; the lease no longer stands, as of 100 ms ago
+    quiesce 1 [reachable=2,3] / wake 2 [heard=100ms]   a heartbeat's turn; the lease has been invalid for 100 ms
     read 1 NAME                                      a linearizable read is asked for
     lost 1 2 / unreachable 1 2                       1's connection to 2 broke; its data stream was reset
     state / log 1 / progress 1 / network / deadline 1  print
@@ -163,7 +163,7 @@ class Script:
     def do_read(self, words: list[str], options: dict[str, str]) -> list[str]:
         core = self.cluster.core(int(words[0]))
         if not core.leads_committed:
-            return [f"{core.node_id} does not know what is committed"]
+            return [f"{core.node_id} has not committed an entry of its term"]
         index = core.commit_index
         self.reads[words[1]] = (core.heartbeat(self.cluster.now), index)
         return [f"{words[1]} reads up to {index} once round {self.reads[words[1]][0]} is confirmed"]

@@ -65,12 +65,12 @@ class RawBrowser:
             "raw_path": raw.encode(), "query_string": query.encode(), "root_path": "", "scheme": "http",
             "headers": [(name.encode(), value.encode()) for name, value in sent], "client": None, "server": None,
         }  # fmt: skip
-        asked = False
+        is_requested = False
 
         async def receive() -> dict[str, Any]:
-            nonlocal asked
-            if not asked:
-                asked = True
+            nonlocal is_requested
+            if not is_requested:
+                is_requested = True
                 return {"type": "http.request", "body": body, "more_body": False}
             await gone.wait()
             return {"type": "http.disconnect"}

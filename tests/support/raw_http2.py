@@ -1,4 +1,4 @@
-"""A client that speaks just enough HTTP/2 to begin calls, and to send of their messages what the node lets it send."""
+"""A client that speaks just enough HTTP/2 to start calls, and to send of their messages what the node lets it send."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RawHttp2:
         return cls(*await asyncio.open_connection(host, port, ssl=tls, server_hostname=host if tls else None))
 
     def begin(self, path: str, declared_bytes: int, sent_bytes: int, **metadata: str) -> int:
-        """Begins a call.
+        """Starts a call.
 
         Arguments:
             declared_bytes: how long its message says that it is.
@@ -70,7 +70,7 @@ class RawHttp2:
         return stream
 
     async def push(self, quiet_s: float, *, answer_to: int = 0) -> None:
-        """Sends what the node takes, until it has taken nothing and said nothing for so long, has answered on the
+        """Sends what the node accepts, until it has accepted and sent nothing for so long, has answered on the
         stream of that number, or closes."""
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             while answer_to not in self.answered:

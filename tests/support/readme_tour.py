@@ -118,7 +118,7 @@ class Tour:
 @contextmanager
 def tour(directory: Path, python: Path = Path(sys.executable), *, tls: bool = False) -> Iterator[Tour]:
     """A tour whose cluster is taken down whatever happens."""
-    taken = Tour(directory, free_base_port(2 * NODES), python, tls)  # With TLS nodes take two each.
+    taken = Tour(directory, free_base_port(2 * NODES), python, tls)  # With TLS nodes need two each.
     try:
         yield taken
     finally:

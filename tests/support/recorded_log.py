@@ -20,3 +20,10 @@ class RecordedLog:
 
     def error(self, event: str, **fields: object) -> None:
         self.lines.append(("error", event, fields))
+
+    def named(self, logger: str) -> RecordedLog:
+        return self
+
+    @property
+    def debugs(self) -> bool:
+        return True

@@ -21,7 +21,7 @@ USER, PASSWORD = "alice", "canary-4c1f-kafka"
 NOW_MS = 1_700_000_000_000
 TIMEOUT_MS = 20_000
 TOPIC, COMPACTED = "orders", "latest"
-#: Where the fields of a batch begin that attempts change, and its records.
+#: Where the fields of a batch start that attempts change, and its records.
 LAST_OFFSET, ATTRIBUTES, RECORD_COUNT, RECORDS = 23, 21, 57, 61
 ROWS: list[KafkaRow] = [(b"k", b"value %d" % number, NOW_MS, [("trace", b"1")]) for number in range(3)]
 #: Numbers of resources, ACLs and quotas in Kafka's protocol.
@@ -232,7 +232,7 @@ def describing(name: str) -> Attempt:
 
 
 def shaking_hands(mechanism: str, version: int = 1) -> Attempt:
-    """Begins to authenticate."""
+    """Starts to authenticate."""
 
     def attempt(rig: Rig) -> set[str]:
         with rig.connect(sign_in=False) as connection:

@@ -51,7 +51,7 @@ class Restricted(Quiet):
         return answers[0]
 
     def allow(self, *rules: Acl) -> None:
-        """The super user creates rules; every node knows of them afterwards."""
+        """The super user creates rules; every node has them afterwards."""
         answer = self.ask("admin", CreateAclsRequest(acls=rules, timeout_ms=5_000), CreateAclsResponse)
         assert not answer.HasField("error"), answer
         self.settle()

@@ -3,7 +3,7 @@
 A block is fenced as ``console``. Its rules:
 
 - ``$ `` is typed on any machine, ``node3$ `` on that of node 3. What follows, up to the next prompt, is what it prints,
-  stderr included. The status of a command is 0, unless ``  # exits with 1`` stands behind it.
+  stderr included. The status of a command is 0, unless ``  # exits with 1`` follows it.
 - **Exchanged** are addresses (``10.0.0.3:19092`` is where node 3 listens here), ``/var/lib/quorumlog`` (the data
   directory of the node at whose machine it is typed), and ``journalctl -u quorumlog -o cat`` (the log of its node).
 - **Done by hand**, because a test's machine has no such service, package or clock: ``systemctl`` starts, stops and
@@ -34,7 +34,7 @@ from machines import Machines
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operate" / "operations.md"
 RECORDS = bool(os.environ.get("RECORD_RUNBOOK"))
 PATIENCE_S = 60
-#: Longer than any command of the page takes on a machine that does other things as well.
+#: Longer than any command of the page takes on a machine that also does other things.
 COMMAND_TIMEOUT_S = 90
 #: Wait before a read-only command is recorded, so that its output no longer changes.
 SETTLED_S = 4
@@ -46,7 +46,7 @@ _MASKS = (
     (re.compile(r"\b[0-9a-f]{16,}\b"), "ID"),
     (re.compile(r"\b\d{4}-\d\d-\d\dT[\d:.]+(?:Z|\+00:00)"), "TIME"),
     (re.compile(r"\b[\d,.]+ (?:B|kB|MB|GB|MiB)(?:/s)?(?!\w)"), "SIZE"),
-    # What the leaders have not told the controller yet is not shown.
+    # What the leaders have not reported to the controller yet is not shown.
     (re.compile(r" \(SIZE\)"), ""),
     (re.compile(r"\b(nodes?(?: down:| \")?:? )(\d+(?:, ?\d+)*)"), lambda found: found[1] + _lettered(found[2])),
     (re.compile(r"(?<![A-Za-z_])\d+(?:,\d{3})*(?:\.\d+)?"), "N"),
@@ -89,7 +89,7 @@ class Command:
         return _LOOKS.match(self.text) is not None
 
     def written(self) -> str:
-        """As it stands in the page."""
+        """As it is in the page."""
         prompt = "$" if self.node is None else f"node{self.node}$"
         return f"{prompt} {self.text}{f'  # exits with {self.status}' if self.status else ''}\n{self.shown}"
 

@@ -25,7 +25,7 @@ Code = errors_pb2.ErrorCode
 
 @dataclass
 class Log:
-    """One partition: its batches, its leader, and what producers it knows."""
+    """One partition: its batches, its leader, and its producers."""
 
     leader: int = 1
     leader_epoch: int = 1
@@ -98,7 +98,7 @@ def error(
     definite: bool = True,
     leader: tuple[int, int] | None = None,
 ) -> errors_pb2.Error:
-    """An error as a server says it; ``leader`` is (node id, epoch)."""
+    """An error as a server reports it; ``leader`` is (node id, epoch)."""
     made = errors_pb2.Error(code=code, message=Code.Name(code).lower(), retriable=retriable, definite=definite)
     if leader is not None:
         made.leader.node_id, made.leader.leader_epoch = leader

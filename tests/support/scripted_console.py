@@ -1,4 +1,4 @@
-"""A cluster as the console's clients tell of it, with answers that the test sets."""
+"""A cluster as the console's clients report it, with answers that the test sets."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class ScriptedClients:
     moves: dict[TopicPartition, PartitionReassignment] = field(default_factory=dict)
     copies: list[ReplicaCopy] = field(default_factory=list)
     failure: QuorumlogError | None = None
-    #: By address, what a node tells of its own; it ends with an error that stands in it. A node without one is of an
+    #: By address, a node's own report; it ends with an error if it contains one. A node without one is of an
     #: older version.
     told: dict[str, asyncio.Queue[ClusterChange | QuorumlogError]] = field(default_factory=dict)
     asked: list[tuple[str, object]] = field(default_factory=list)

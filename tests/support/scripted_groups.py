@@ -22,11 +22,11 @@ class ScriptedGroup:
 
     def told_offsets(self) -> list[groups_pb2.CommittedOffset]:
         """Returns the committed offsets, with the topic's name."""
-        told = []
+        reported = []
         for offset in self.offsets.values():
-            told.append(groups_pb2.CommittedOffset.FromString(offset.SerializeToString()))
-            told[-1].topic = "t"
-        return told
+            reported.append(groups_pb2.CommittedOffset.FromString(offset.SerializeToString()))
+            reported[-1].topic = "t"
+        return reported
 
     @property
     def state(self) -> groups_pb2.GroupState.ValueType:
@@ -47,10 +47,10 @@ class ScriptedCoordinators:
 
     Attributes:
         leaders: the (node, epoch) of each partition of ``__groups``; node -1: none.
-        shown: what nodes say of it when asked; None: the truth.
+        shown: what nodes report of it when asked; None: the truth.
         deleted_ids: the ids of topics by which offsets were deleted.
         hints: whether nodes that do not coordinate say who does.
-        knows_offsets: whether nodes describe groups with what they have committed; older ones do not know how.
+        knows_offsets: whether nodes describe groups with what they have committed; older ones cannot.
         refuse: decides on a call: None lets it continue.
     """
 
@@ -78,7 +78,7 @@ class ScriptedCoordinators:
 
     def count(self, method: str) -> int:
         """Returns how often a method was called."""
-        return sum(asked.method == method for asked in self.asked)
+        return sum(request.method == method for request in self.asked)
 
 
 class _Coordinator(groups_pb2_grpc.GroupsServicer):
@@ -87,9 +87,9 @@ class _Coordinator(groups_pb2_grpc.GroupsServicer):
         self.node_id = node_id
 
     def _note_question(self, method: str, group_id: str | None = None) -> errors_pb2.Error | None:
-        asked = Asked(self.node_id, method)
-        self.script.asked.append(asked)
-        refusal = self.script.refuse(asked)
+        requests = Asked(self.node_id, method)
+        self.script.asked.append(requests)
+        refusal = self.script.refuse(requests)
         if refusal is None and group_id is not None:
             leader = self.script.leaders[self.script.partition(group_id)]
             if leader[0] != self.node_id:

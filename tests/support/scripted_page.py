@@ -24,7 +24,7 @@ START_S = 30.0
 def node(number: int, state: str = "up", silent_s: int | None = None) -> Thing:
     """A node of the picture."""
     return {
-        "id": number, "address": f"127.0.0.1:900{number}", "rack": None, "state": state,
+        "id": number, "address": f"127.0.0.1:900{number}", "rack": None, "machine": None, "state": state,
         "reason": "" if state == "up" else "its reason", "silent_s": silent_s, "fenced": False, "leaving": False,
         "lost": False, "witness_only": False, "version": "0.1.0",
     }  # fmt: skip
@@ -37,7 +37,7 @@ def partition(topic: str, number: int, leader: int | None = 1, isr: Sequence[int
 
 
 def topic(name: str, partitions: int = 1, configs: dict[str, Json] | None = None) -> Thing:
-    """A topic of the picture; one whose name begins with ``__`` is internal."""
+    """A topic of the picture; one whose name starts with ``__`` is internal."""
     return {
         "name": name,
         "id": f"id-of-{name}",
@@ -72,7 +72,7 @@ class ScriptedPage:
     _loop: asyncio.AbstractEventLoop
 
     def show(self, prefix: str, things: dict[str, Thing]) -> None:
-        """Replaces all things of the picture whose keys begin with ``prefix``."""
+        """Replaces all things of the picture whose keys start with ``prefix``."""
 
         async def put() -> None:
             self._picture.put(prefix, things)

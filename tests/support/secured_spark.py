@@ -1,4 +1,4 @@
-"""Spark's tests once more on clusters for many users: QUORUMLOG_SECURED=1 pytest tests/spark/test_stream_write.py ...
+"""Spark's tests again on clusters for many users: QUORUMLOG_SECURED=1 pytest tests/spark/test_stream_write.py ...
 
 Nodes have TLS, users authenticate by password (SCRAM-SHA-256), and ACLs say who may do what. The tests are the same:
 what they make clusters, clients and queries with says how nodes are reached. What tests do themselves is done by one
@@ -70,8 +70,8 @@ class SecuredCluster(LocalCluster):
         super().__init__(nodes=nodes, **options)
 
     def up(self, *arguments: Any, **options: Any) -> None:
-        """Starts it, and lets in who is to use it."""
-        global _authority  # noqa: PLW0603  # what tests make clients with knows of no cluster
+        """Starts it, and lets in its users."""
+        global _authority  # noqa: PLW0603  # functions that make clients for tests have no cluster
         super().up(*arguments, **options)
         if self._places.ports:
             self._let_in()
@@ -81,7 +81,7 @@ class SecuredCluster(LocalCluster):
             _FILE.write_text("")
 
     def _let_in(self) -> None:
-        global _authority  # noqa: PLW0603  # what tests make clients with knows of no cluster
+        global _authority  # noqa: PLW0603  # functions that make clients for tests have no cluster
         _authority = self.client_tls["ssl_ca_location"]
         with _FORMER["Admin"](bootstrap_servers=LocalCluster.bootstrap_servers.fget(self), **self.client_tls) as admin:  # type: ignore[attr-defined]
             admin.alter_user_scram_credentials(
@@ -93,7 +93,7 @@ class SecuredCluster(LocalCluster):
                 for user, rights in ((_TESTER, own), (_SPARK, _SPARKS_RIGHTS))
                 for kind, operation in rights
             )
-        # What commands are told it by, and jobs that are submitted.
+        # How commands get it, and jobs that are submitted.
         _FILE.write_text("".join(f"{name}={value}\n" for name, value in _properties(_SPARK).items()))
 
     @property

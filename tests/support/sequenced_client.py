@@ -22,7 +22,7 @@ class SequencedClient:
     def __init__(self, quiet: Quiet, name: str = "", epoch: int = -1, node: int = 1) -> None:
         self.quiet = quiet
         self.results: dict[str, list[pb.ProduceResult]] = {}
-        #: Reports on the values that were to be traced, by value.
+        #: Reports on the values that had to be traced, by value.
         self.traces: dict[str, pb.BatchTrace] = {}
         self.attributes = Attributes.REPLAYABLE if epoch >= 0 else Attributes.NONE
         image = quiet.cluster.processes[node].image
@@ -44,7 +44,7 @@ class SequencedClient:
     def send(
         self, node: int, value: str, sequence: int, partition: int = 0, *, trace: bool = False, stream: int = 0
     ) -> None:
-        """Sends a batch of one record; ``results`` gathers what is answered, ``traces`` what is told."""
+        """Sends a batch of one record; ``results`` gathers the answers, ``traces`` the reports."""
         request = self.request_of(value, sequence, partition)
         request.trace = trace
 
@@ -89,7 +89,7 @@ class SequencedClient:
             if not result.error.retriable:
                 return result
             self.quiet.run(0.2)
-        raise AssertionError(f"nobody takes {value!r}: {result.error.message}")
+        raise AssertionError(f"no node accepts {value!r}: {result.error.message}")
 
     def acknowledged(self, value: str) -> list[int]:
         """Offsets at which the value was said to be."""

@@ -9,6 +9,7 @@ from typing import TypeVar
 from google.protobuf.message import Message as ProtoMessage
 from rights import holder
 
+from quorumlog.sdk.runtime.scram_client import number_of
 from quorumlog.server.access.audit import AuditTrail
 from quorumlog.server.access.request_authentication import Admission
 from quorumlog.server.access.scram_sign_in import ScramSignIns
@@ -24,6 +25,7 @@ from quorumlog.server.step.replies import Replies
 from quorumlog.server.step.request_context import Listener, RequestContext
 from quorumlog.v1 import admin_pb2, metadata_log_pb2
 from quorumlog.v1.credentials_pb2 import Revocation, ScramCredential
+from quorumlog.v1.credentials_pb2 import ScramMechanism as ScramNumber
 from quorumlog.v1.errors_pb2 import Error
 from quorumlog.v1.sign_in_pb2 import (
     BeginScramRequest,
@@ -33,7 +35,15 @@ from quorumlog.v1.sign_in_pb2 import (
     SignInByTokenRequest,
     SignInByTokenResponse,
 )
-from quorumlog.wire.scram import ClientFinal, ClientFirst, ServerFirst, auth_message, client_proof, salted_keys
+from quorumlog.wire.scram import (
+    ClientFinal,
+    ClientFirst,
+    ScramMechanism,
+    ServerFirst,
+    auth_message,
+    client_proof,
+    salted_keys,
+)
 
 ResponseT = TypeVar("ResponseT", bound=ProtoMessage)
 #: Few, so that tests are fast.
@@ -44,7 +54,7 @@ class SignInRig:
     """Users, sign-ins and requests at one node. Times are in microseconds.
 
     Arguments:
-        verifier: of bearer tokens; None: the node takes none.
+        verifier: of bearer tokens; None: the node accepts none.
         token_users: whom a token may name although there is another client of that name.
     """
 
@@ -72,10 +82,16 @@ class SignInRig:
 
     # -- metadata ---------------------------------------------------------------------------------------------
 
-    def set_password(self, user: str, password: bytes, *, for_super_user: bool = False) -> None:
-        """The log brings a user, or another password."""
+    def set_password(
+        self, user: str, password: bytes, *, for_super_user: bool = False, mechanism: ScramMechanism | None = None
+    ) -> None:
+        """The log brings a user, or another password.
+
+        Arguments:
+            mechanism: None: as a client without mechanisms sets it.
+        """
         salt = self.rng.randbytes(16)
-        keys = salted_keys(password, salt, ITERATIONS)
+        keys = salted_keys(mechanism or ScramMechanism.SHA_256, password, salt, ITERATIONS)
         credential = ScramCredential(
             user=user,
             salt=salt,
@@ -83,12 +99,14 @@ class SignInRig:
             server_key=keys.server_key,
             iterations=ITERATIONS,
             for_super_user=for_super_user,
+            mechanism=_number(mechanism),
         )
         self._apply(users_altered=metadata_log_pb2.UsersAltered(upsertions=[credential], salt_key=b"k" * 32))
 
-    def delete(self, user: str) -> None:
-        """The log takes a user away."""
-        self._apply(users_altered=metadata_log_pb2.UsersAltered(deletions=[user]))
+    def delete(self, user: str, mechanism: ScramMechanism | None = None) -> None:
+        """The log takes a user away, or its password for one mechanism."""
+        command = metadata_log_pb2.UsersAltered(deletions=[user], deletion_mechanisms=[_number(mechanism)])
+        self._apply(users_altered=command)
 
     def revoke(self, *, serial: str = "", principal: str = "") -> None:
         """The log revokes something."""
@@ -110,41 +128,64 @@ class SignInRig:
 
     # -- clients ----------------------------------------------------------------------------------------------
 
-    def begin(self, user: str, host: str = "10.0.0.7") -> tuple[ClientFirst, BeginScramResponse]:
+    def begin(
+        self, user: str, host: str = "10.0.0.7", mechanism: ScramMechanism | None = None
+    ) -> tuple[ClientFirst, BeginScramResponse]:
         """The first call."""
         first = ClientFirst(user, f"client-{self.rng.randbytes(9).hex()}")
-        request = BeginScramRequest(client_first=first.text)
+        request = BeginScramRequest(client_first=first.text, mechanism=_number(mechanism))
         self.sign_ins.begin(self.time, _asked(request, host), request)
         return first, self._answer(BeginScramResponse)
 
     def finish(
-        self, first: ClientFirst, begun: BeginScramResponse, password: bytes, host: str = "10.0.0.7", token: str = ""
+        self,
+        first: ClientFirst,
+        begun: BeginScramResponse,
+        password: bytes,
+        host: str = "10.0.0.7",
+        token: str = "",
+        mechanism: ScramMechanism | None = None,
     ) -> FinishScramResponse:
         """The second call."""
         answer = ServerFirst.of(begun.server_first, first.nonce)
         final = ClientFinal(answer.nonce, b"")
-        keys = salted_keys(password, answer.salt, answer.iterations)
+        keys = salted_keys(mechanism or ScramMechanism.SHA_256, password, answer.salt, answer.iterations)
         final = final._replace(proof=client_proof(keys, auth_message(first, answer, final)))
-        return self.send_final(first.text, final.text, host, token)
+        return self.send_final(first.text, final.text, host, token, mechanism)
 
-    def send_final(self, first: str, final: str, host: str = "10.0.0.7", token: str = "") -> FinishScramResponse:
+    def send_final(
+        self, first: str, final: str, host: str = "10.0.0.7", token: str = "", mechanism: ScramMechanism | None = None
+    ) -> FinishScramResponse:
         """The second call with messages as they are."""
-        request = FinishScramRequest(client_first=first, client_final=final, session_token=token)
+        number = _number(mechanism)
+        request = FinishScramRequest(client_first=first, client_final=final, session_token=token, mechanism=number)
         self.sign_ins.finish(self.time, _asked(request, host), request)
         return self._answer(FinishScramResponse)
 
-    def sign_in(self, user: str, password: bytes, host: str = "10.0.0.7", token: str = "") -> FinishScramResponse:
+    def sign_in(
+        self,
+        user: str,
+        password: bytes,
+        host: str = "10.0.0.7",
+        token: str = "",
+        mechanism: ScramMechanism | None = None,
+    ) -> FinishScramResponse:
         """Both calls."""
-        first, begun = self.begin(user, host)
-        return self.finish(first, begun, password, host, token)
+        first, begun = self.begin(user, host, mechanism)
+        return self.finish(first, begun, password, host, token, mechanism)
 
     def show(
-        self, bearer: str, host: str = "10.0.0.7", token: str = "", listener: Listener = Listener.PASSWORD
+        self,
+        bearer: str,
+        host: str = "10.0.0.7",
+        token: str = "",
+        listener: Listener = Listener.PASSWORD,
+        wanted: str = "",
     ) -> SignInByTokenResponse:
-        """Sign-in by bearer token."""
-        request = SignInByTokenRequest(bearer_token=bearer, session_token=token)
-        asked = ClientRequest(1, request, client=RequestContext(host=host, listener=listener))
-        self.token_sign_ins.sign_in(self.time, asked, request)
+        """Sign-in by bearer token, as a wanted user."""
+        request = SignInByTokenRequest(bearer_token=bearer, session_token=token, authorization_id=wanted)
+        part = ClientRequest(1, request, client=RequestContext(host=host, listener=listener))
+        self.token_sign_ins.sign_in(self.time, part, request)
         return self._answer(SignInByTokenResponse)
 
     def ask(self, token: str, stream: int = 0) -> Error | str:
@@ -169,6 +210,10 @@ class SignInRig:
         (reply,) = self.replies.take_gathered()
         assert isinstance(reply.message, kind)
         return reply.message
+
+
+def _number(mechanism: ScramMechanism | None) -> ScramNumber.ValueType:
+    return ScramNumber.SCRAM_MECHANISM_UNSPECIFIED if mechanism is None else number_of(mechanism)
 
 
 def _asked(request: ProtoMessage, host: str) -> ClientRequest:

@@ -36,7 +36,7 @@ class SinkWorld:
         #: How many rows each reading back went through.
         self.read_rows = 0
         self.page_size = 1_000
-        #: Producers whose names were deleted, as far as the partitions' leaders have heard.
+        #: Producers whose names were deleted, as far as the partitions' leaders have applied that.
         self.deleted = set[int]()
         #: Called before each call to the cluster, by the caller that makes it.
         self.before_call: Callable[[], None] = lambda: None
@@ -44,7 +44,7 @@ class SinkWorld:
         monkeypatch.setattr(runs, "_listed", self._list)
         monkeypatch.setattr(runs, "_delete", self._delete)
         monkeypatch.setattr(sink, "_LOOK_AGAIN_S", 0)
-        # All that the sink asks of them itself is that they have heard of what was done.
+        # The sink itself only asks them to apply what was done.
         monkeypatch.setattr(sink, "nodes_at", lambda servers: SimpleNamespace(wait_until_heard=self.hear))
         monkeypatch.setattr(sink, "_producer", self._producer)
         monkeypatch.setattr(sink, "ClusterCatalog", lambda servers, *, newest: self)
@@ -107,7 +107,7 @@ class SinkWorld:
         return response
 
     def hear(self, topics: Iterable[str]) -> None:
-        """All leaders hear of what was done."""
+        """All leaders apply what was done."""
         self.before_call()
         self.deleted = set(filter(self.names.is_deleted, range(FIRST_NAMED_PRODUCER_ID, self.names.next_id)))
 
@@ -151,7 +151,7 @@ class InMemoryProducer:
         """Nothing reads this."""
 
     def send_arrow(self, topic: str, batch: pa.RecordBatch, *, partition: int) -> Future[None]:
-        """Appends it, knows it for a duplicate, or refuses it."""
+        """Appends it, recognises it as a duplicate, or refuses it."""
         self._world.before_call()
         place, sent = (topic, partition), Future[None]()
         log, sequence = self._world.logs[place], self._counts.get(place, 0)

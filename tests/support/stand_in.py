@@ -22,7 +22,7 @@ NOW_MS = 1_700_000_000_000
 
 @dataclass
 class StoredPartition:
-    """One partition's entries and where its log begins and ends."""
+    """One partition's entries and where its log starts and ends."""
 
     log_start: int = 0
     next_offset: int = 0
@@ -56,16 +56,18 @@ class StandIn(data_plane_pb2_grpc.DataPlaneServicer):
     def __init__(self) -> None:
         self.partitions: dict[tuple[str, int], StoredPartition] = {}
         self.topic_ids: dict[str, bytes] = {}
-        #: Partitions that only the controller has heard of.
+        #: Partitions that only the controller has.
         self.lagging: set[tuple[str, int]] = set()
         self.leader = 1
         self.leader_epoch = 1
+        #: The nodes with the ids from 2 on, which have the same partitions.
+        self.followers: list[StandIn] = []
         #: Errors that the next fetches get, in order; an empty one is none.
         self.fetch_errors: list[errors_pb2.Error] = []
         #: The next fetches that get no answer at all, as from a process that is stopped.
         self.silent_fetches = 0
         self.fetches = 0
-        #: It can say what the controller says.
+        #: It can answer like the controller.
         self.hears_controller = True
         self.lookups = 0
         #: Notified by tests that append while a fetch waits.
@@ -95,7 +97,9 @@ class StandIn(data_plane_pb2_grpc.DataPlaneServicer):
 
     def Metadata(self, request: pb.MetadataRequest, context: grpc.ServicerContext) -> pb.MetadataResponse:
         response = pb.MetadataResponse(cluster_id="stand-in")
-        response.brokers.add(node_id=1, host="127.0.0.1", port=self._port)
+        for number, node in enumerate([self, *self.followers], start=1):
+            response.brokers.add(node_id=number, host="127.0.0.1", port=node._port)
+        replicas = [broker.node_id for broker in response.brokers]
         if request.linearizable and not self.hears_controller:
             response.error.code, response.error.retriable = errors_pb2.NOT_CONTROLLER, True
             return response
@@ -107,19 +111,21 @@ class StandIn(data_plane_pb2_grpc.DataPlaneServicer):
             topic.topic_id = self.topic_ids[name]
             for key in self.partitions:
                 if key[0] == name and (request.linearizable or key not in self.lagging):
-                    topic.partitions.add(partition=key[1], leader=self.leader, leader_epoch=self.leader_epoch)
+                    topic.partitions.add(
+                        partition=key[1], leader=self.leader, leader_epoch=self.leader_epoch, replicas=replicas
+                    )
         return response
 
     def ListOffsets(self, request: pb.ListOffsetsRequest, context: grpc.ServicerContext) -> pb.ListOffsetsResponse:
         self.lookups += 1
         response = pb.ListOffsetsResponse()
-        for asked in request.partitions:
-            stored = self._find(asked.topic_id, asked.partition)
+        for part in request.partitions:
+            stored = self._find(part.topic_id, part.partition)
             assert stored is not None
-            if asked.timestamp_ms >= 0:
-                self._look_up(stored, asked, response.results.add(timestamp_ms=-1))
+            if part.timestamp_ms >= 0:
+                self._look_up(stored, part, response.results.add(timestamp_ms=-1))
             else:
-                response.results.add(offset=stored.log_start if asked.timestamp_ms == -2 else stored.next_offset)
+                response.results.add(offset=stored.log_start if part.timestamp_ms == -2 else stored.next_offset)
         return response
 
     def Fetch(
@@ -133,8 +139,8 @@ class StandIn(data_plane_pb2_grpc.DataPlaneServicer):
             deadline_s = time.monotonic() + request.max_wait_ms / 1000
             while True:
                 response = pb.FetchResponse(correlation_id=request.correlation_id)
-                for asked in request.partitions:
-                    self._fetch(asked, response.results.add(topic_id=asked.topic_id, partition=asked.partition))
+                for part in request.partitions:
+                    self._fetch(part, response.results.add(topic_id=part.topic_id, partition=part.partition))
                 news = any(result.entries or result.HasField("error") for result in response.results)
                 left_s = deadline_s - time.monotonic()
                 if news or left_s <= 0 or not context.is_active():

@@ -25,7 +25,7 @@ QUICK = (
     " -Xlog:disable"
 )
 
-#: A job begins when it has both workers, and takes of each one core.
+#: A job starts when it has both workers, and takes of each one core.
 _DEFAULTS = f"""\
 spark.ui.enabled false
 spark.driver.host 127.0.0.1
@@ -93,14 +93,14 @@ class StandaloneSpark:
             raise
 
     def start_worker(self, number: int) -> None:
-        """Begins a worker, which must not be there."""
+        """Starts a worker, which must not be there."""
         assert number not in self._workers
         work = self._root / f"worker-{number}"
         options = ["--cores", "1", "--memory", "1g", "--work-dir", str(work), self.master]
         self._workers[number] = self._start(f"worker-{number}", "worker.Worker", *options)
 
     def wait_for_workers(self) -> None:
-        """Until the master knows all workers."""
+        """Until all workers are registered with the master."""
         for number in self._workers:
             self._said(f"worker-{number}", r"(Successfully registered) with master")
 

@@ -65,5 +65,5 @@ class SteadyLoad:
     def goes_on(self) -> None:
         """Waits until more is acknowledged."""
         before = self.count
-        until(lambda: self.count > before + 20 or bool(self.failures), "the load goes on")
+        until(lambda: self.count > before + 20 or bool(self.failures), "the load continues")
         assert self.failures == []

@@ -29,7 +29,7 @@ def batch(
     term: int = 1,
     time_ms: int = 1000,
 ) -> Entry:
-    """The batch that follows ``previous``. The payload is no Arrow: storage does not look into it."""
+    """The batch that follows ``previous``. The payload is not Arrow: storage does not look into it."""
     unsealed = build_batch(
         payload, record_count=records, codec=Codec.NONE, base_timestamp_ms=time_ms, max_timestamp_ms=time_ms
     )

@@ -47,7 +47,7 @@ class StreamedTopic:
         self._options = {"quorumlog.bootstrap.servers": bootstrap_servers, **options}
 
     def start(self, schema: str | None = None, *, until_now: bool = False, **options: str) -> StreamingQuery:
-        """Begins, or continues at the checkpoint, with further options."""
+        """Starts, or continues at the checkpoint, with further options."""
         reader = self._spark.readStream.format("quorumlog").options(**(self._options | options))
         frame = (reader if schema is None else reader.schema(schema)).load()
         writer = frame.writeStream.foreachBatch(self._keep).option("checkpointLocation", str(self._checkpoint))

@@ -1,4 +1,4 @@
-"""A client whose tokens nodes take: makes keys, the file with their public halves, and tokens."""
+"""A client whose tokens nodes accept: makes keys, the file with their public halves, and tokens."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _rsa_key(bits: int) -> rsa.RSAPrivateKey:
 
 
 def public(kid: str, /, **more: Any) -> dict[str, Any]:
-    """A key as it stands in the file."""
+    """A key as it is in the file."""
     return {**ECAlgorithm.to_jwk(private_key(kid).public_key(), as_dict=True), "kid": kid, **more}
 
 
@@ -75,7 +75,7 @@ def token(
 
     Arguments:
         said: what it claims.
-        headers: what stands in its header beside that.
+        headers: further fields of its header.
     """
     # Its own encode() has opinions on claims: what is signed here may be anything.
     payload = json.dumps(claims() if said is None else said).encode()

@@ -84,7 +84,7 @@ def fill(cluster: LocalCluster, topic: Topic, count: int, random: Random) -> pa.
         for number, first in enumerate(range(0, count, ROUND)):
             records = [_record(random, topic, place) for place in range(first, min(first + ROUND, count))]
             producer = producers[number % len(CODECS)]
-            # Of records in a table no producer knows the time that the leader gives them.
+            # Of records in a table no producer has the time that the leader gives them.
             one_by_one = topic.is_stamped or number // len(CODECS) % 2 == 0
             rounds.append((_send if one_by_one else _send_table)(producer, topic, records, random))
     table = pa.concat_tables(rounds).sort_by([("partition", "ascending"), ("offset", "ascending")])

@@ -23,7 +23,7 @@ _LZ4_PLAIN = 1 << 31
 _XERIAL = b"\x82SNAPPY\0"
 _XERIAL_HEADER_BYTES = 16
 _MOST_LENGTH_BITS = 32
-#: Arrow's names of codecs. All but Snappy are inflated as a stream, which the stubs do not know.
+#: Arrow's names of codecs. All but Snappy are inflated as a stream, which the stubs do not contain.
 _ARROW_CODECS: dict[KafkaCodec, Any] = {
     KafkaCodec.GZIP: "gzip",
     KafkaCodec.SNAPPY: "snappy",

@@ -45,7 +45,7 @@ from quorumlog.wire.kafka.batch import (
 )
 
 #: Maximum overhead of an entry over its Kafka batch, plus what Kafka does not count of a batch: base offset and length.
-#: Limits are those of a Kafka broker, whose clients know nothing of entries.
+#: Limits are those of a Kafka broker, whose clients have no notion of entries.
 KAFKA_ALLOWANCE_BYTES = BATCH_OVERHEAD_BYTES + 7 + 12
 #: Leader epochs have 31 bits in Kafka. A larger term becomes "none".
 NO_LEADER_EPOCH = -1
@@ -202,7 +202,7 @@ def fetched_kafka_batch(entry: bytes) -> bytes:
     batch = kafka_batch_in(entry)
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME or envelope.flags is Flags.GAPS:
         # A batch with gaps that comes from a backup may cover further missing offsets behind it. Its consumer has to
-        # know that, or it would request the first of them forever.
+        # detect that, or it would request the first of them forever.
         last = header.last_offset - header.base_offset
         append_time = header.max_timestamp_ms if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
         batch = memoryview(restamped(batch, min(last, MOST_OFFSET_DELTA), append_time))

@@ -22,7 +22,7 @@ from quorumlog.wire.entry import TimestampType
 from quorumlog.wire.kafka.batch import KafkaBatchHeader
 from quorumlog.wire.payload import LOG_SCHEMA, TIMESTAMP_TYPE, null_headers
 
-#: An array, or a scalar for all rows. Arrow's stubs do not know what most kernels accept.
+#: An array, or a scalar for all rows. Arrow's stubs do not declare what most kernels accept.
 Column: TypeAlias = Any
 
 #: Records visited one by one before looking for more of the same size as the last, and how many of these are skipped at

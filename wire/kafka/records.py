@@ -42,7 +42,7 @@ from quorumlog.wire.payload import (
     null_headers,
 )
 
-#: An array, or a scalar for all rows. Arrow's stubs do not know what most kernels accept.
+#: An array, or a scalar for all rows. Arrow's stubs do not declare what most kernels accept.
 Column: TypeAlias = Any
 
 #: Length, attributes, two distances, two lengths and the number of headers: a byte each.

@@ -8,7 +8,7 @@ import time
 
 #: Between two records.
 EVERY_S = 0.005
-#: Acknowledgements before the killer is told that all is well, and after the first record that was sent later.
+#: Acknowledgements before the killer is notified that all is well, and after the first record that was sent later.
 SETTLED_S = 2.0
 #: A peer that acknowledges nothing for this long after the kill has failed.
 LIMIT_S = 90.0

@@ -16,7 +16,7 @@ from bench.peers.clients.kill_watch import EVERY_S, KillWatch
 from bench.peers.clients.target import PATIENCE_S, SILENCE_S, LoadFailedError, Target
 
 _LOGIN = {"username": "guest", "password": "guest"}
-#: Bytes of a frame that carries a batch at most, less than what the server takes (1 MiB).
+#: Bytes of a frame that carries a batch at most, less than what the server accepts (1 MiB).
 _BATCH_BYTES = 512 << 10
 _BATCH_RECORDS = 1_000
 #: Batches that are not confirmed, at most.

@@ -6,6 +6,7 @@ import warnings
 from quorumlog.v1 import acls_pb2 as quorumlog_dot_v1_dot_acls__pb2
 from quorumlog.v1 import admin_pb2 as quorumlog_dot_v1_dot_admin__pb2
 from quorumlog.v1 import credentials_pb2 as quorumlog_dot_v1_dot_credentials__pb2
+from quorumlog.v1 import node_settings_pb2 as quorumlog_dot_v1_dot_node__settings__pb2
 from quorumlog.v1 import quotas_pb2 as quorumlog_dot_v1_dot_quotas__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -192,6 +193,16 @@ class AdminStub:
                 '/quorumlog.v1.Admin/DescribeClientQuotas',
                 request_serializer=quorumlog_dot_v1_dot_quotas__pb2.DescribeClientQuotasRequest.SerializeToString,
                 response_deserializer=quorumlog_dot_v1_dot_quotas__pb2.DescribeClientQuotasResponse.FromString,
+                _registered_method=True)
+        self.AlterNodeSettings = channel.unary_unary(
+                '/quorumlog.v1.Admin/AlterNodeSettings',
+                request_serializer=quorumlog_dot_v1_dot_node__settings__pb2.AlterNodeSettingsRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_node__settings__pb2.AlterNodeSettingsResponse.FromString,
+                _registered_method=True)
+        self.DescribeNodeSettings = channel.unary_unary(
+                '/quorumlog.v1.Admin/DescribeNodeSettings',
+                request_serializer=quorumlog_dot_v1_dot_node__settings__pb2.DescribeNodeSettingsRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_node__settings__pb2.DescribeNodeSettingsResponse.FromString,
                 _registered_method=True)
         self.DescribeNode = channel.unary_unary(
                 '/quorumlog.v1.Admin/DescribeNode',
@@ -421,6 +432,20 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AlterNodeSettings(self, request, context):
+        """Sets and removes settings of nodes, which take effect without a restart.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeNodeSettings(self, request, context):
+        """Describes the settings of the answering node, with their sources.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribeNode(self, request, context):
         """Describes the answering node: identity, health, storage.
         """
@@ -585,6 +610,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.DescribeClientQuotas,
                     request_deserializer=quorumlog_dot_v1_dot_quotas__pb2.DescribeClientQuotasRequest.FromString,
                     response_serializer=quorumlog_dot_v1_dot_quotas__pb2.DescribeClientQuotasResponse.SerializeToString,
+            ),
+            'AlterNodeSettings': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterNodeSettings,
+                    request_deserializer=quorumlog_dot_v1_dot_node__settings__pb2.AlterNodeSettingsRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_node__settings__pb2.AlterNodeSettingsResponse.SerializeToString,
+            ),
+            'DescribeNodeSettings': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeNodeSettings,
+                    request_deserializer=quorumlog_dot_v1_dot_node__settings__pb2.DescribeNodeSettingsRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_node__settings__pb2.DescribeNodeSettingsResponse.SerializeToString,
             ),
             'DescribeNode': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeNode,
@@ -1430,6 +1465,60 @@ class Admin:
             '/quorumlog.v1.Admin/DescribeClientQuotas',
             quorumlog_dot_v1_dot_quotas__pb2.DescribeClientQuotasRequest.SerializeToString,
             quorumlog_dot_v1_dot_quotas__pb2.DescribeClientQuotasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterNodeSettings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/AlterNodeSettings',
+            quorumlog_dot_v1_dot_node__settings__pb2.AlterNodeSettingsRequest.SerializeToString,
+            quorumlog_dot_v1_dot_node__settings__pb2.AlterNodeSettingsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeNodeSettings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/DescribeNodeSettings',
+            quorumlog_dot_v1_dot_node__settings__pb2.DescribeNodeSettingsRequest.SerializeToString,
+            quorumlog_dot_v1_dot_node__settings__pb2.DescribeNodeSettingsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -10,6 +10,7 @@ from grpc import aio as _aio
 from quorumlog.v1 import acls_pb2 as _acls_pb2
 from quorumlog.v1 import admin_pb2 as _admin_pb2
 from quorumlog.v1 import credentials_pb2 as _credentials_pb2
+from quorumlog.v1 import node_settings_pb2 as _node_settings_pb2
 from quorumlog.v1 import quotas_pb2 as _quotas_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -100,6 +101,10 @@ class AdminStub:
     """Sets and removes quotas of principals."""
     DescribeClientQuotas: _grpc.UnaryUnaryMultiCallable[_quotas_pb2.DescribeClientQuotasRequest, _quotas_pb2.DescribeClientQuotasResponse]
     """Lists quotas."""
+    AlterNodeSettings: _grpc.UnaryUnaryMultiCallable[_node_settings_pb2.AlterNodeSettingsRequest, _node_settings_pb2.AlterNodeSettingsResponse]
+    """Sets and removes settings of nodes, which take effect without a restart."""
+    DescribeNodeSettings: _grpc.UnaryUnaryMultiCallable[_node_settings_pb2.DescribeNodeSettingsRequest, _node_settings_pb2.DescribeNodeSettingsResponse]
+    """Describes the settings of the answering node, with their sources."""
     DescribeNode: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeNodeRequest, _admin_pb2.DescribeNodeResponse]
     """Describes the answering node: identity, health, storage."""
 
@@ -170,6 +175,10 @@ class AdminAsyncStub(AdminStub):
     """Sets and removes quotas of principals."""
     DescribeClientQuotas: _aio.UnaryUnaryMultiCallable[_quotas_pb2.DescribeClientQuotasRequest, _quotas_pb2.DescribeClientQuotasResponse]  # type: ignore[assignment]
     """Lists quotas."""
+    AlterNodeSettings: _aio.UnaryUnaryMultiCallable[_node_settings_pb2.AlterNodeSettingsRequest, _node_settings_pb2.AlterNodeSettingsResponse]  # type: ignore[assignment]
+    """Sets and removes settings of nodes, which take effect without a restart."""
+    DescribeNodeSettings: _aio.UnaryUnaryMultiCallable[_node_settings_pb2.DescribeNodeSettingsRequest, _node_settings_pb2.DescribeNodeSettingsResponse]  # type: ignore[assignment]
+    """Describes the settings of the answering node, with their sources."""
     DescribeNode: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeNodeRequest, _admin_pb2.DescribeNodeResponse]  # type: ignore[assignment]
     """Describes the answering node: identity, health, storage."""
 
@@ -423,6 +432,22 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_quotas_pb2.DescribeClientQuotasResponse, _abc.Awaitable[_quotas_pb2.DescribeClientQuotasResponse]]:
         """Lists quotas."""
+
+    @_abc_1.abstractmethod
+    def AlterNodeSettings(
+        self,
+        request: _node_settings_pb2.AlterNodeSettingsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_node_settings_pb2.AlterNodeSettingsResponse, _abc.Awaitable[_node_settings_pb2.AlterNodeSettingsResponse]]:
+        """Sets and removes settings of nodes, which take effect without a restart."""
+
+    @_abc_1.abstractmethod
+    def DescribeNodeSettings(
+        self,
+        request: _node_settings_pb2.DescribeNodeSettingsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_node_settings_pb2.DescribeNodeSettingsResponse, _abc.Awaitable[_node_settings_pb2.DescribeNodeSettingsResponse]]:
+        """Describes the settings of the answering node, with their sources."""
 
     @_abc_1.abstractmethod
     def DescribeNode(

@@ -25,33 +25,35 @@ _sym_db = _symbol_database.Default()
 from quorumlog.v1 import errors_pb2 as quorumlog_dot_v1_dot_errors__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1equorumlog/v1/credentials.proto\x12\x0cquorumlog.v1\x1a\x19quorumlog/v1/errors.proto\"\x81\x01\n\x0fScramCredential\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x0c\n\x04salt\x18\x02 \x01(\x0c\x12\x12\n\nstored_key\x18\x03 \x01(\x0c\x12\x12\n\nserver_key\x18\x04 \x01(\x0c\x12\x12\n\niterations\x18\x05 \x01(\r\x12\x16\n\x0e\x66or_super_user\x18\x06 \x01(\x08\"|\n AlterUserScramCredentialsRequest\x12\x31\n\nupsertions\x18\x01 \x03(\x0b\x32\x1d.quorumlog.v1.ScramCredential\x12\x11\n\tdeletions\x18\x02 \x03(\t\x12\x12\n\ntimeout_ms\x18\x03 \x01(\r\"i\n!AlterUserScramCredentialsResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x0f\n\x07\x63reated\x18\x02 \x01(\r\x12\x0f\n\x07\x64\x65leted\x18\x03 \x01(\r\"H\n#DescribeUserScramCredentialsRequest\x12\r\n\x05users\x18\x01 \x03(\t\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\"c\n\x13UserScramCredential\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x12\n\niterations\x18\x02 \x01(\r\x12\x16\n\x0e\x66or_super_user\x18\x03 \x01(\x08\x12\x12\n\nchanged_ms\x18\x04 \x01(\x03\"|\n$DescribeUserScramCredentialsResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x30\n\x05users\x18\x02 \x03(\x0b\x32!.quorumlog.v1.UserScramCredential\"R\n\nRevocation\x12\x10\n\x06serial\x18\x01 \x01(\tH\x00\x12\x13\n\tprincipal\x18\x02 \x01(\tH\x00\x12\x12\n\nrevoked_ms\x18\x03 \x01(\x03\x42\t\n\x07subject\"\x82\x01\n\x17\x41lterRevocationsRequest\x12(\n\x06revoke\x18\x01 \x03(\x0b\x32\x18.quorumlog.v1.Revocation\x12)\n\x07restore\x18\x02 \x03(\x0b\x32\x18.quorumlog.v1.Revocation\x12\x12\n\ntimeout_ms\x18\x03 \x01(\r\"a\n\x18\x41lterRevocationsResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x0f\n\x07revoked\x18\x02 \x01(\r\x12\x10\n\x08restored\x18\x03 \x01(\r\"0\n\x1a\x44\x65scribeRevocationsRequest\x12\x12\n\ntimeout_ms\x18\x01 \x01(\r\"p\n\x1b\x44\x65scribeRevocationsResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12-\n\x0brevocations\x18\x02 \x03(\x0b\x32\x18.quorumlog.v1.Revocationb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1equorumlog/v1/credentials.proto\x12\x0cquorumlog.v1\x1a\x19quorumlog/v1/errors.proto\"\xb2\x01\n\x0fScramCredential\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x0c\n\x04salt\x18\x02 \x01(\x0c\x12\x12\n\nstored_key\x18\x03 \x01(\x0c\x12\x12\n\nserver_key\x18\x04 \x01(\x0c\x12\x12\n\niterations\x18\x05 \x01(\r\x12\x16\n\x0e\x66or_super_user\x18\x06 \x01(\x08\x12/\n\tmechanism\x18\x07 \x01(\x0e\x32\x1c.quorumlog.v1.ScramMechanism\"\xb7\x01\n AlterUserScramCredentialsRequest\x12\x31\n\nupsertions\x18\x01 \x03(\x0b\x32\x1d.quorumlog.v1.ScramCredential\x12\x11\n\tdeletions\x18\x02 \x03(\t\x12\x12\n\ntimeout_ms\x18\x03 \x01(\r\x12\x39\n\x13\x64\x65letion_mechanisms\x18\x04 \x03(\x0e\x32\x1c.quorumlog.v1.ScramMechanism\"i\n!AlterUserScramCredentialsResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x0f\n\x07\x63reated\x18\x02 \x01(\r\x12\x0f\n\x07\x64\x65leted\x18\x03 \x01(\r\"H\n#DescribeUserScramCredentialsRequest\x12\r\n\x05users\x18\x01 \x03(\t\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\"\x94\x01\n\x13UserScramCredential\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x12\n\niterations\x18\x02 \x01(\r\x12\x16\n\x0e\x66or_super_user\x18\x03 \x01(\x08\x12\x12\n\nchanged_ms\x18\x04 \x01(\x03\x12/\n\tmechanism\x18\x05 \x01(\x0e\x32\x1c.quorumlog.v1.ScramMechanism\"|\n$DescribeUserScramCredentialsResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x30\n\x05users\x18\x02 \x03(\x0b\x32!.quorumlog.v1.UserScramCredential\"R\n\nRevocation\x12\x10\n\x06serial\x18\x01 \x01(\tH\x00\x12\x13\n\tprincipal\x18\x02 \x01(\tH\x00\x12\x12\n\nrevoked_ms\x18\x03 \x01(\x03\x42\t\n\x07subject\"\x82\x01\n\x17\x41lterRevocationsRequest\x12(\n\x06revoke\x18\x01 \x03(\x0b\x32\x18.quorumlog.v1.Revocation\x12)\n\x07restore\x18\x02 \x03(\x0b\x32\x18.quorumlog.v1.Revocation\x12\x12\n\ntimeout_ms\x18\x03 \x01(\r\"a\n\x18\x41lterRevocationsResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x0f\n\x07revoked\x18\x02 \x01(\r\x12\x10\n\x08restored\x18\x03 \x01(\r\"0\n\x1a\x44\x65scribeRevocationsRequest\x12\x12\n\ntimeout_ms\x18\x01 \x01(\r\"p\n\x1b\x44\x65scribeRevocationsResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12-\n\x0brevocations\x18\x02 \x03(\x0b\x32\x18.quorumlog.v1.Revocation*k\n\x0eScramMechanism\x12\x1f\n\x1bSCRAM_MECHANISM_UNSPECIFIED\x10\x00\x12\x1b\n\x17SCRAM_MECHANISM_SHA_256\x10\x01\x12\x1b\n\x17SCRAM_MECHANISM_SHA_512\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'quorumlog.v1.credentials_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_SCRAMMECHANISM']._serialized_start=1380
+  _globals['_SCRAMMECHANISM']._serialized_end=1487
   _globals['_SCRAMCREDENTIAL']._serialized_start=76
-  _globals['_SCRAMCREDENTIAL']._serialized_end=205
-  _globals['_ALTERUSERSCRAMCREDENTIALSREQUEST']._serialized_start=207
-  _globals['_ALTERUSERSCRAMCREDENTIALSREQUEST']._serialized_end=331
-  _globals['_ALTERUSERSCRAMCREDENTIALSRESPONSE']._serialized_start=333
-  _globals['_ALTERUSERSCRAMCREDENTIALSRESPONSE']._serialized_end=438
-  _globals['_DESCRIBEUSERSCRAMCREDENTIALSREQUEST']._serialized_start=440
-  _globals['_DESCRIBEUSERSCRAMCREDENTIALSREQUEST']._serialized_end=512
-  _globals['_USERSCRAMCREDENTIAL']._serialized_start=514
-  _globals['_USERSCRAMCREDENTIAL']._serialized_end=613
-  _globals['_DESCRIBEUSERSCRAMCREDENTIALSRESPONSE']._serialized_start=615
-  _globals['_DESCRIBEUSERSCRAMCREDENTIALSRESPONSE']._serialized_end=739
-  _globals['_REVOCATION']._serialized_start=741
-  _globals['_REVOCATION']._serialized_end=823
-  _globals['_ALTERREVOCATIONSREQUEST']._serialized_start=826
-  _globals['_ALTERREVOCATIONSREQUEST']._serialized_end=956
-  _globals['_ALTERREVOCATIONSRESPONSE']._serialized_start=958
-  _globals['_ALTERREVOCATIONSRESPONSE']._serialized_end=1055
-  _globals['_DESCRIBEREVOCATIONSREQUEST']._serialized_start=1057
-  _globals['_DESCRIBEREVOCATIONSREQUEST']._serialized_end=1105
-  _globals['_DESCRIBEREVOCATIONSRESPONSE']._serialized_start=1107
-  _globals['_DESCRIBEREVOCATIONSRESPONSE']._serialized_end=1219
+  _globals['_SCRAMCREDENTIAL']._serialized_end=254
+  _globals['_ALTERUSERSCRAMCREDENTIALSREQUEST']._serialized_start=257
+  _globals['_ALTERUSERSCRAMCREDENTIALSREQUEST']._serialized_end=440
+  _globals['_ALTERUSERSCRAMCREDENTIALSRESPONSE']._serialized_start=442
+  _globals['_ALTERUSERSCRAMCREDENTIALSRESPONSE']._serialized_end=547
+  _globals['_DESCRIBEUSERSCRAMCREDENTIALSREQUEST']._serialized_start=549
+  _globals['_DESCRIBEUSERSCRAMCREDENTIALSREQUEST']._serialized_end=621
+  _globals['_USERSCRAMCREDENTIAL']._serialized_start=624
+  _globals['_USERSCRAMCREDENTIAL']._serialized_end=772
+  _globals['_DESCRIBEUSERSCRAMCREDENTIALSRESPONSE']._serialized_start=774
+  _globals['_DESCRIBEUSERSCRAMCREDENTIALSRESPONSE']._serialized_end=898
+  _globals['_REVOCATION']._serialized_start=900
+  _globals['_REVOCATION']._serialized_end=982
+  _globals['_ALTERREVOCATIONSREQUEST']._serialized_start=985
+  _globals['_ALTERREVOCATIONSREQUEST']._serialized_end=1115
+  _globals['_ALTERREVOCATIONSRESPONSE']._serialized_start=1117
+  _globals['_ALTERREVOCATIONSRESPONSE']._serialized_end=1214
+  _globals['_DESCRIBEREVOCATIONSREQUEST']._serialized_start=1216
+  _globals['_DESCRIBEREVOCATIONSREQUEST']._serialized_end=1264
+  _globals['_DESCRIBEREVOCATIONSRESPONSE']._serialized_start=1266
+  _globals['_DESCRIBEREVOCATIONSRESPONSE']._serialized_end=1378
 # @@protoc_insertion_point(module_scope)

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from quorumlog.v1 import errors_pb2 as _errors_pb2
 import builtins as _builtins
 import sys
@@ -18,6 +19,30 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _ScramMechanism:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ScramMechanismEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ScramMechanism.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SCRAM_MECHANISM_UNSPECIFIED: _ScramMechanism.ValueType  # 0
+    """In stored credentials: SCRAM-SHA-256, as nodes before feature level 3 write it."""
+    SCRAM_MECHANISM_SHA_256: _ScramMechanism.ValueType  # 1
+    """SCRAM-SHA-256 (RFC 7677)."""
+    SCRAM_MECHANISM_SHA_512: _ScramMechanism.ValueType  # 2
+    """SCRAM-SHA-512 (KIP-84)."""
+
+class ScramMechanism(_ScramMechanism, metaclass=_ScramMechanismEnumTypeWrapper):
+    """The hash of SCRAM that a credential is for. The numbers are Kafka's."""
+
+SCRAM_MECHANISM_UNSPECIFIED: ScramMechanism.ValueType  # 0
+"""In stored credentials: SCRAM-SHA-256, as nodes before feature level 3 write it."""
+SCRAM_MECHANISM_SHA_256: ScramMechanism.ValueType  # 1
+"""SCRAM-SHA-256 (RFC 7677)."""
+SCRAM_MECHANISM_SHA_512: ScramMechanism.ValueType  # 2
+"""SCRAM-SHA-512 (KIP-84)."""
+Global___ScramMechanism: _TypeAlias = ScramMechanism  # noqa: Y015
 
 @_typing.final
 class ScramCredential(_message.Message):
@@ -31,18 +56,23 @@ class ScramCredential(_message.Message):
     SERVER_KEY_FIELD_NUMBER: _builtins.int
     ITERATIONS_FIELD_NUMBER: _builtins.int
     FOR_SUPER_USER_FIELD_NUMBER: _builtins.int
+    MECHANISM_FIELD_NUMBER: _builtins.int
     user: _builtins.str
     """The user's name."""
     salt: _builtins.bytes
     """Random bytes that the password was salted with: 16 to 64."""
     stored_key: _builtins.bytes
-    """StoredKey of RFC 5802, section 3: 32 bytes."""
+    """StoredKey of RFC 5802, section 3: 32 bytes, with SCRAM-SHA-512 64."""
     server_key: _builtins.bytes
-    """ServerKey of the same: 32 bytes."""
+    """ServerKey of the same, of the same size."""
     iterations: _builtins.int
     """How often the password was hashed."""
     for_super_user: _builtins.bool
     """True: this password is good for super users' rights, if the name is among theirs. Only a super user can say so."""
+    mechanism: Global___ScramMechanism.ValueType
+    """The mechanism. A change without one sets the user's only credential, for SCRAM-SHA-256: clients of former versions
+    know of no other, and must leave none with the former password.
+    """
     def __init__(
         self,
         *,
@@ -52,10 +82,11 @@ class ScramCredential(_message.Message):
         server_key: _builtins.bytes = ...,
         iterations: _builtins.int = ...,
         for_super_user: _builtins.bool = ...,
+        mechanism: Global___ScramMechanism.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["for_super_user", b"for_super_user", "iterations", b"iterations", "salt", b"salt", "server_key", b"server_key", "stored_key", b"stored_key", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["for_super_user", b"for_super_user", "iterations", b"iterations", "mechanism", b"mechanism", "salt", b"salt", "server_key", b"server_key", "stored_key", b"stored_key", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -70,15 +101,24 @@ class AlterUserScramCredentialsRequest(_message.Message):
     UPSERTIONS_FIELD_NUMBER: _builtins.int
     DELETIONS_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    DELETION_MECHANISMS_FIELD_NUMBER: _builtins.int
     timeout_ms: _builtins.int
     """How long the server may take, in milliseconds."""
     @_builtins.property
     def upsertions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScramCredential]:
-        """Users to create, or to give another password: at most 1,000 together with the deletions."""
+        """Credentials to create or to replace, of at most 1,000 users together with the deletions. A user has at most one for
+        each mechanism.
+        """
 
     @_builtins.property
     def deletions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of users to delete. Those that are not there are passed over."""
+        """Names of users to delete. Those that do not exist are skipped."""
+
+    @_builtins.property
+    def deletion_mechanisms(self) -> _containers.RepeatedScalarFieldContainer[Global___ScramMechanism.ValueType]:
+        """One for each deletion: the mechanism whose credential is deleted, which deletes the user if it is the last;
+        unspecified: the user. None: the users.
+        """
 
     def __init__(
         self,
@@ -86,10 +126,11 @@ class AlterUserScramCredentialsRequest(_message.Message):
         upsertions: _abc.Iterable[Global___ScramCredential] | None = ...,
         deletions: _abc.Iterable[_builtins.str] | None = ...,
         timeout_ms: _builtins.int = ...,
+        deletion_mechanisms: _abc.Iterable[Global___ScramMechanism.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deletions", b"deletions", "timeout_ms", b"timeout_ms", "upsertions", b"upsertions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deletion_mechanisms", b"deletion_mechanisms", "deletions", b"deletions", "timeout_ms", b"timeout_ms", "upsertions", b"upsertions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -107,7 +148,7 @@ class AlterUserScramCredentialsResponse(_message.Message):
     created: _builtins.int
     """How many users were not there before."""
     deleted: _builtins.int
-    """How many are not there any more."""
+    """How many deletions had an effect."""
     @_builtins.property
     def error(self) -> _errors_pb2.Error:
         """Absent on success."""
@@ -157,7 +198,7 @@ Global___DescribeUserScramCredentialsRequest: _TypeAlias = DescribeUserScramCred
 
 @_typing.final
 class UserScramCredential(_message.Message):
-    """A user as everybody who may describe the cluster may know it."""
+    """A credential of a user, without its keys: for clients that may describe the cluster."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -165,6 +206,7 @@ class UserScramCredential(_message.Message):
     ITERATIONS_FIELD_NUMBER: _builtins.int
     FOR_SUPER_USER_FIELD_NUMBER: _builtins.int
     CHANGED_MS_FIELD_NUMBER: _builtins.int
+    MECHANISM_FIELD_NUMBER: _builtins.int
     user: _builtins.str
     """The name."""
     iterations: _builtins.int
@@ -173,6 +215,8 @@ class UserScramCredential(_message.Message):
     """Whether the password is good for super users' rights."""
     changed_ms: _builtins.int
     """When it was set, in milliseconds since the epoch."""
+    mechanism: Global___ScramMechanism.ValueType
+    """The mechanism; nodes of former versions do not report it, and know SCRAM-SHA-256 only."""
     def __init__(
         self,
         *,
@@ -180,10 +224,11 @@ class UserScramCredential(_message.Message):
         iterations: _builtins.int = ...,
         for_super_user: _builtins.bool = ...,
         changed_ms: _builtins.int = ...,
+        mechanism: Global___ScramMechanism.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_ms", b"changed_ms", "for_super_user", b"for_super_user", "iterations", b"iterations", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_ms", b"changed_ms", "for_super_user", b"for_super_user", "iterations", b"iterations", "mechanism", b"mechanism", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -191,7 +236,7 @@ Global___UserScramCredential: _TypeAlias = UserScramCredential  # noqa: Y015
 
 @_typing.final
 class DescribeUserScramCredentialsResponse(_message.Message):
-    """The users, by name."""
+    """The credentials, by name and mechanism."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -203,7 +248,7 @@ class DescribeUserScramCredentialsResponse(_message.Message):
 
     @_builtins.property
     def users(self) -> _containers.RepeatedCompositeFieldContainer[Global___UserScramCredential]:
-        """Those that there are."""
+        """Those that exist."""
 
     def __init__(
         self,

@@ -306,6 +306,8 @@ class FetchRequest(_message.Message):
     TAKES_KAFKA_BATCHES_FIELD_NUMBER: _builtins.int
     ENDS_SESSION_FIELD_NUMBER: _builtins.int
     TELLS_ALL_FIELD_NUMBER: _builtins.int
+    CLIENT_RACK_FIELD_NUMBER: _builtins.int
+    FROM_REPLICAS_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
     """Chosen by the client; returned in the response."""
     max_wait_ms: _builtins.int
@@ -327,6 +329,12 @@ class FetchRequest(_message.Message):
     """With session_epoch 0: the session of this stream has ended."""
     tells_all: _builtins.bool
     """With session_epoch 1: the answer tells where each partition begins and ends, also where it has no room for entries."""
+    client_rack: _builtins.str
+    """Not empty: replicas that do not lead answer, too, and a leader in another rack names an in-sync replica in this one
+    in place of entries, if there is one (KIP-392).
+    """
+    from_replicas: _builtins.bool
+    """Replicas that do not lead answer, too. Clients that choose the replica themselves set it."""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FetchPartition]:
         """What to read. In a session: what has changed since the request before on the same stream."""
@@ -348,10 +356,12 @@ class FetchRequest(_message.Message):
         takes_kafka_batches: _builtins.bool = ...,
         ends_session: _builtins.bool = ...,
         tells_all: _builtins.bool = ...,
+        client_rack: _builtins.str = ...,
+        from_replicas: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "ends_session", b"ends_session", "forgotten", b"forgotten", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "partitions", b"partitions", "session_epoch", b"session_epoch", "takes_kafka_batches", b"takes_kafka_batches", "tells_all", b"tells_all"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_rack", b"client_rack", "correlation_id", b"correlation_id", "ends_session", b"ends_session", "forgotten", b"forgotten", "from_replicas", b"from_replicas", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "partitions", b"partitions", "session_epoch", b"session_epoch", "takes_kafka_batches", b"takes_kafka_batches", "tells_all", b"tells_all"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -472,6 +482,7 @@ class FetchResult(_message.Message):
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     ENTRIES_FIELD_NUMBER: _builtins.int
     COMPACTED_OFFSET_FIELD_NUMBER: _builtins.int
+    PREFERRED_REPLICA_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.bytes
     """The topic's id: 16 bytes."""
     partition: _builtins.int
@@ -484,6 +495,8 @@ class FetchResult(_message.Message):
     """The current leader epoch. With an error it is the node's term, in which perhaps nobody leads."""
     compacted_offset: _builtins.int
     """Of the records before this offset only the last one of each key is kept: offsets below it may be missing."""
+    preferred_replica: _builtins.int
+    """With client_rack: the node to read the partition from, from now on. Absent: this one."""
     @_builtins.property
     def error(self) -> _errors_pb2.Error:
         """Absent on success."""
@@ -503,12 +516,15 @@ class FetchResult(_message.Message):
         leader_epoch: _builtins.int = ...,
         entries: _abc.Iterable[_builtins.bytes] | None = ...,
         compacted_offset: _builtins.int = ...,
+        preferred_replica: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_preferred_replica", b"_preferred_replica", "error", b"error", "preferred_replica", b"preferred_replica"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compacted_offset", b"compacted_offset", "entries", b"entries", "error", b"error", "high_watermark", b"high_watermark", "leader_epoch", b"leader_epoch", "log_start_offset", b"log_start_offset", "partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_preferred_replica", b"_preferred_replica", "compacted_offset", b"compacted_offset", "entries", b"entries", "error", b"error", "high_watermark", b"high_watermark", "leader_epoch", b"leader_epoch", "log_start_offset", b"log_start_offset", "partition", b"partition", "preferred_replica", b"preferred_replica", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__preferred_replica: _TypeAlias = _typing.Literal["preferred_replica"]  # noqa: Y015
+    _WhichOneofArgType__preferred_replica: _TypeAlias = _typing.Literal["_preferred_replica", b"_preferred_replica"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__preferred_replica) -> _WhichOneofReturnType__preferred_replica | None: ...
 
 Global___FetchResult: _TypeAlias = FetchResult  # noqa: Y015
 
@@ -882,6 +898,7 @@ class BrokerMetadata(_message.Message):
     RETURNING_FIELD_NUMBER: _builtins.int
     WITNESS_ONLY_FIELD_NUMBER: _builtins.int
     FENCED_LATELY_FIELD_NUMBER: _builtins.int
+    MACHINE_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """Its node id."""
     host: _builtins.str
@@ -910,6 +927,8 @@ class BrokerMetadata(_message.Message):
     """True: it takes witnesses of partitions, and no replicas."""
     fenced_lately: _builtins.bool
     """True: it was fenced a moment ago, as far as the node that is asked has been asked since."""
+    machine: _builtins.str
+    """The machine that it shares with other nodes; empty when none was given."""
     def __init__(
         self,
         *,
@@ -927,10 +946,11 @@ class BrokerMetadata(_message.Message):
         returning: _builtins.int = ...,
         witness_only: _builtins.bool = ...,
         fenced_lately: _builtins.bool = ...,
+        machine: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "directory_id", b"directory_id", "feature_level", b"feature_level", "fenced", b"fenced", "fenced_lately", b"fenced_lately", "host", b"host", "leaving", b"leaving", "lost", b"lost", "node_id", b"node_id", "port", b"port", "rack", b"rack", "returning", b"returning", "version", b"version", "witness_only", b"witness_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "directory_id", b"directory_id", "feature_level", b"feature_level", "fenced", b"fenced", "fenced_lately", b"fenced_lately", "host", b"host", "leaving", b"leaving", "lost", b"lost", "machine", b"machine", "node_id", b"node_id", "port", b"port", "rack", b"rack", "returning", b"returning", "version", b"version", "witness_only", b"witness_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -83,6 +83,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """Nobody has claimed that producer name, or it was deleted."""
     PRODUCER_NAME_IN_USE: _ErrorCode.ValueType  # 35
     """The producer name was claimed since the time before which it was to be deleted."""
+    OFFSET_NOT_AVAILABLE: _ErrorCode.ValueType  # 36
+    """This replica does not lead the partition, and does not serve the offset now: ask the leader."""
     STORAGE_ERROR: _ErrorCode.ValueType  # 30
     """The node's disk is full or failing; nothing was appended."""
     TOPIC_ALREADY_EXISTS: _ErrorCode.ValueType  # 40
@@ -233,6 +235,8 @@ PRODUCER_NAME_NOT_FOUND: ErrorCode.ValueType  # 34
 """Nobody has claimed that producer name, or it was deleted."""
 PRODUCER_NAME_IN_USE: ErrorCode.ValueType  # 35
 """The producer name was claimed since the time before which it was to be deleted."""
+OFFSET_NOT_AVAILABLE: ErrorCode.ValueType  # 36
+"""This replica does not lead the partition, and does not serve the offset now: ask the leader."""
 STORAGE_ERROR: ErrorCode.ValueType  # 30
 """The node's disk is full or failing; nothing was appended."""
 TOPIC_ALREADY_EXISTS: ErrorCode.ValueType  # 40

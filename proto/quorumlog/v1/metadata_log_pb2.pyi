@@ -11,6 +11,7 @@ from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from quorumlog.v1 import acls_pb2 as _acls_pb2
 from quorumlog.v1 import admin_pb2 as _admin_pb2
 from quorumlog.v1 import credentials_pb2 as _credentials_pb2
+from quorumlog.v1 import node_settings_pb2 as _node_settings_pb2
 from quorumlog.v1 import peer_pb2 as _peer_pb2
 from quorumlog.v1 import quotas_pb2 as _quotas_pb2
 import builtins as _builtins
@@ -81,6 +82,7 @@ class MetadataCommand(_message.Message):
     USERS_ALTERED_FIELD_NUMBER: _builtins.int
     REVOCATIONS_ALTERED_FIELD_NUMBER: _builtins.int
     CLIENT_QUOTAS_ALTERED_FIELD_NUMBER: _builtins.int
+    NODE_SETTINGS_ALTERED_FIELD_NUMBER: _builtins.int
     timestamp_ms: _builtins.int
     """Milliseconds since the epoch on the controller that proposed it."""
     @_builtins.property
@@ -187,6 +189,10 @@ class MetadataCommand(_message.Message):
     def client_quotas_altered(self) -> Global___ClientQuotasAltered:
         """Quotas are set and removed."""
 
+    @_builtins.property
+    def node_settings_altered(self) -> Global___NodeSettingsAltered:
+        """Settings of nodes are set and removed."""
+
     def __init__(
         self,
         *,
@@ -217,12 +223,13 @@ class MetadataCommand(_message.Message):
         users_altered: Global___UsersAltered | None = ...,
         revocations_altered: Global___RevocationsAltered | None = ...,
         client_quotas_altered: Global___ClientQuotasAltered | None = ...,
+        node_settings_altered: Global___NodeSettingsAltered | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acls_created", b"acls_created", "acls_deleted", b"acls_deleted", "add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "client_quotas_altered", b"client_quotas_altered", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "raise_feature_level", b"raise_feature_level", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "remove_node", b"remove_node", "replace_disk", b"replace_disk", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "restore_producer_names", b"restore_producer_names", "revocations_altered", b"revocations_altered", "unfence_brokers", b"unfence_brokers", "users_altered", b"users_altered", "want_node", b"want_node", "want_quorum", b"want_quorum"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acls_created", b"acls_created", "acls_deleted", b"acls_deleted", "add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "client_quotas_altered", b"client_quotas_altered", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "node_settings_altered", b"node_settings_altered", "raise_feature_level", b"raise_feature_level", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "remove_node", b"remove_node", "replace_disk", b"replace_disk", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "restore_producer_names", b"restore_producer_names", "revocations_altered", b"revocations_altered", "unfence_brokers", b"unfence_brokers", "users_altered", b"users_altered", "want_node", b"want_node", "want_quorum", b"want_quorum"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acls_created", b"acls_created", "acls_deleted", b"acls_deleted", "add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "client_quotas_altered", b"client_quotas_altered", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "raise_feature_level", b"raise_feature_level", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "remove_node", b"remove_node", "replace_disk", b"replace_disk", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "restore_producer_names", b"restore_producer_names", "revocations_altered", b"revocations_altered", "timestamp_ms", b"timestamp_ms", "unfence_brokers", b"unfence_brokers", "users_altered", b"users_altered", "want_node", b"want_node", "want_quorum", b"want_quorum"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acls_created", b"acls_created", "acls_deleted", b"acls_deleted", "add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "client_quotas_altered", b"client_quotas_altered", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "node_settings_altered", b"node_settings_altered", "raise_feature_level", b"raise_feature_level", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "remove_node", b"remove_node", "replace_disk", b"replace_disk", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "restore_producer_names", b"restore_producer_names", "revocations_altered", b"revocations_altered", "timestamp_ms", b"timestamp_ms", "unfence_brokers", b"unfence_brokers", "users_altered", b"users_altered", "want_node", b"want_node", "want_quorum", b"want_quorum"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "fence_brokers", "unfence_brokers", "create_topic", "report_leaders", "alter_isr", "allocate_producer_ids", "delete_topic", "add_partitions", "change_topic_config", "claim_producer", "reassign_replicas", "replicas_moved", "delete_producers", "delete_producer_claims", "raise_feature_level", "want_quorum", "want_node", "remove_node", "restore_producer_names", "replace_disk", "acls_created", "acls_deleted", "users_altered", "revocations_altered", "client_quotas_altered"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "fence_brokers", "unfence_brokers", "create_topic", "report_leaders", "alter_isr", "allocate_producer_ids", "delete_topic", "add_partitions", "change_topic_config", "claim_producer", "reassign_replicas", "replicas_moved", "delete_producers", "delete_producer_claims", "raise_feature_level", "want_quorum", "want_node", "remove_node", "restore_producer_names", "replace_disk", "acls_created", "acls_deleted", "users_altered", "revocations_altered", "client_quotas_altered", "node_settings_altered"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -289,15 +296,22 @@ class UsersAltered(_message.Message):
     UPSERTIONS_FIELD_NUMBER: _builtins.int
     DELETIONS_FIELD_NUMBER: _builtins.int
     SALT_KEY_FIELD_NUMBER: _builtins.int
+    DELETION_MECHANISMS_FIELD_NUMBER: _builtins.int
     salt_key: _builtins.bytes
     """Random bytes of which salts are made up for users that are not there. The first ones that the log has stay."""
     @_builtins.property
     def upsertions(self) -> _containers.RepeatedCompositeFieldContainer[_credentials_pb2.ScramCredential]:
-        """Those that come, or get another password."""
+        """Those that come, or get another password. One with a mechanism leaves the user's other credential; from feature
+        level 3 on.
+        """
 
     @_builtins.property
     def deletions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The names of those that go."""
+
+    @_builtins.property
+    def deletion_mechanisms(self) -> _containers.RepeatedScalarFieldContainer[_credentials_pb2.ScramMechanism.ValueType]:
+        """As in AlterUserScramCredentialsRequest; from feature level 3 on."""
 
     def __init__(
         self,
@@ -305,10 +319,11 @@ class UsersAltered(_message.Message):
         upsertions: _abc.Iterable[_credentials_pb2.ScramCredential] | None = ...,
         deletions: _abc.Iterable[_builtins.str] | None = ...,
         salt_key: _builtins.bytes = ...,
+        deletion_mechanisms: _abc.Iterable[_credentials_pb2.ScramMechanism.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deletions", b"deletions", "salt_key", b"salt_key", "upsertions", b"upsertions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deletion_mechanisms", b"deletion_mechanisms", "deletions", b"deletions", "salt_key", b"salt_key", "upsertions", b"upsertions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -399,6 +414,30 @@ class ClientQuotasAltered(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ClientQuotasAltered: _TypeAlias = ClientQuotasAltered  # noqa: Y015
+
+@_typing.final
+class NodeSettingsAltered(_message.Message):
+    """Settings of nodes are set and removed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALTERATIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def alterations(self) -> _containers.RepeatedCompositeFieldContainer[_node_settings_pb2.NodeSettingsAlteration]:
+        """The changes, each of another record."""
+
+    def __init__(
+        self,
+        *,
+        alterations: _abc.Iterable[_node_settings_pb2.NodeSettingsAlteration] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alterations", b"alterations"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeSettingsAltered: _TypeAlias = NodeSettingsAltered  # noqa: Y015
 
 @_typing.final
 class AclRecord(_message.Message):
@@ -987,6 +1026,8 @@ class MetadataSnapshot(_message.Message):
     CREDENTIALS_INDEX_FIELD_NUMBER: _builtins.int
     CLIENT_QUOTAS_FIELD_NUMBER: _builtins.int
     CLIENT_QUOTAS_INDEX_FIELD_NUMBER: _builtins.int
+    NODE_SETTINGS_FIELD_NUMBER: _builtins.int
+    NODE_SETTINGS_INDEX_FIELD_NUMBER: _builtins.int
     next_group: _builtins.int
     """The id of a Raft group to give out next."""
     next_producer_id: _builtins.int
@@ -1008,6 +1049,8 @@ class MetadataSnapshot(_message.Message):
     credentials_index: _builtins.int
     """The index of the last entry that changed any of these three; 0: none has."""
     client_quotas_index: _builtins.int
+    """The index of the last entry that changed them; 0: none has."""
+    node_settings_index: _builtins.int
     """The index of the last entry that changed them; 0: none has."""
     @_builtins.property
     def brokers(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerRecord]:
@@ -1053,6 +1096,10 @@ class MetadataSnapshot(_message.Message):
     def client_quotas(self) -> _containers.RepeatedCompositeFieldContainer[_quotas_pb2.ClientQuota]:
         """Quotas, by principal."""
 
+    @_builtins.property
+    def node_settings(self) -> _containers.RepeatedCompositeFieldContainer[_node_settings_pb2.NodeSettingsRecord]:
+        """Settings of nodes, that of all nodes first, then by node."""
+
     def __init__(
         self,
         *,
@@ -1078,10 +1125,12 @@ class MetadataSnapshot(_message.Message):
         credentials_index: _builtins.int = ...,
         client_quotas: _abc.Iterable[_quotas_pb2.ClientQuota] | None = ...,
         client_quotas_index: _builtins.int = ...,
+        node_settings: _abc.Iterable[_node_settings_pb2.NodeSettingsRecord] | None = ...,
+        node_settings_index: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acls", b"acls", "acls_index", b"acls_index", "applied_index", b"applied_index", "brokers", b"brokers", "client_quotas", b"client_quotas", "client_quotas_index", b"client_quotas_index", "credentials_index", b"credentials_index", "feature_level", b"feature_level", "former_cluster_ids", b"former_cluster_ids", "lost_disks", b"lost_disks", "named_producers", b"named_producers", "next_group", b"next_group", "next_named_producer_id", b"next_named_producer_id", "next_producer_id", b"next_producer_id", "producers_deleted_index", b"producers_deleted_index", "quorum_wishes", b"quorum_wishes", "removed_nodes", b"removed_nodes", "revocations", b"revocations", "topics", b"topics", "user_salt_key", b"user_salt_key", "users", b"users", "wanted_voters", b"wanted_voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acls", b"acls", "acls_index", b"acls_index", "applied_index", b"applied_index", "brokers", b"brokers", "client_quotas", b"client_quotas", "client_quotas_index", b"client_quotas_index", "credentials_index", b"credentials_index", "feature_level", b"feature_level", "former_cluster_ids", b"former_cluster_ids", "lost_disks", b"lost_disks", "named_producers", b"named_producers", "next_group", b"next_group", "next_named_producer_id", b"next_named_producer_id", "next_producer_id", b"next_producer_id", "node_settings", b"node_settings", "node_settings_index", b"node_settings_index", "producers_deleted_index", b"producers_deleted_index", "quorum_wishes", b"quorum_wishes", "removed_nodes", b"removed_nodes", "revocations", b"revocations", "topics", b"topics", "user_salt_key", b"user_salt_key", "users", b"users", "wanted_voters", b"wanted_voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

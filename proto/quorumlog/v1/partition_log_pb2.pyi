@@ -120,6 +120,8 @@ class CompactLog(_message.Message):
     DELETE_RETENTION_MS_FIELD_NUMBER: _builtins.int
     COMPACTED_OFFSET_FIELD_NUMBER: _builtins.int
     CONTENT_HASH_FIELD_NUMBER: _builtins.int
+    RETENTION_MS_FIELD_NUMBER: _builtins.int
+    APPEND_TIME_STEP_MS_FIELD_NUMBER: _builtins.int
     end_offset: _builtins.int
     """The compaction point: the offset after the last record that is compacted. The end of a batch."""
     timestamp_ms: _builtins.int
@@ -130,6 +132,14 @@ class CompactLog(_message.Message):
     """The point up to which the leader had compacted its own log by then; 0 when it had not."""
     content_hash: _builtins.bytes
     """The hash of the content below that point, the same on every replica that has compacted as far."""
+    retention_ms: _builtins.int
+    """Records that are older by the point's timestamp are removed too; unset: a record is removed only for a newer one of
+    its key. In milliseconds.
+    """
+    append_time_step_ms: _builtins.int
+    """Append times of records that this point covers first are kept in compacted batches, rounded up to a multiple of
+    this; in milliseconds. 0, in points of nodes below feature level 3: they are not kept.
+    """
     def __init__(
         self,
         *,
@@ -138,12 +148,16 @@ class CompactLog(_message.Message):
         delete_retention_ms: _builtins.int = ...,
         compacted_offset: _builtins.int = ...,
         content_hash: _builtins.bytes = ...,
+        retention_ms: _builtins.int | None = ...,
+        append_time_step_ms: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_retention_ms", b"_retention_ms", "retention_ms", b"retention_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compacted_offset", b"compacted_offset", "content_hash", b"content_hash", "delete_retention_ms", b"delete_retention_ms", "end_offset", b"end_offset", "timestamp_ms", b"timestamp_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_retention_ms", b"_retention_ms", "append_time_step_ms", b"append_time_step_ms", "compacted_offset", b"compacted_offset", "content_hash", b"content_hash", "delete_retention_ms", b"delete_retention_ms", "end_offset", b"end_offset", "retention_ms", b"retention_ms", "timestamp_ms", b"timestamp_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__retention_ms: _TypeAlias = _typing.Literal["retention_ms"]  # noqa: Y015
+    _WhichOneofArgType__retention_ms: _TypeAlias = _typing.Literal["_retention_ms", b"_retention_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__retention_ms) -> _WhichOneofReturnType__retention_ms | None: ...
 
 Global___CompactLog: _TypeAlias = CompactLog  # noqa: Y015
 
@@ -327,6 +341,8 @@ class PartitionSnapshot(_message.Message):
     BATCH_END_OFFSETS_FIELD_NUMBER: _builtins.int
     BATCH_MAX_TIMESTAMPS_MS_FIELD_NUMBER: _builtins.int
     STATE_SLICES_FIELD_NUMBER: _builtins.int
+    BATCH_END_POSITIONS_FIELD_NUMBER: _builtins.int
+    BATCH_KEPT_SINCE_MS_FIELD_NUMBER: _builtins.int
     next_offset: _builtins.int
     """The offset of the first record after the anchor."""
     log_start_offset: _builtins.int
@@ -351,6 +367,16 @@ class PartitionSnapshot(_message.Message):
     def batch_max_timestamps_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Of each: the largest timestamp in it and all before it, in milliseconds since the epoch. It never falls."""
 
+    @_builtins.property
+    def batch_end_positions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of each compacted batch: the bytes of the batches up to and including it."""
+
+    @_builtins.property
+    def batch_kept_since_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of each: the time from which the age of its records counts, or of those before it where that is later, in
+        milliseconds since the epoch. Empty where the append times of the batches are not known.
+        """
+
     def __init__(
         self,
         *,
@@ -363,10 +389,12 @@ class PartitionSnapshot(_message.Message):
         batch_end_offsets: _abc.Iterable[_builtins.int] | None = ...,
         batch_max_timestamps_ms: _abc.Iterable[_builtins.int] | None = ...,
         state_slices: _builtins.int = ...,
+        batch_end_positions: _abc.Iterable[_builtins.int] | None = ...,
+        batch_kept_since_ms: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_end_offsets", b"batch_end_offsets", "batch_max_timestamps_ms", b"batch_max_timestamps_ms", "compacted_offset", b"compacted_offset", "content_hash", b"content_hash", "log_start_offset", b"log_start_offset", "next_offset", b"next_offset", "rows", b"rows", "state_slices", b"state_slices", "table_index", b"table_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_end_offsets", b"batch_end_offsets", "batch_end_positions", b"batch_end_positions", "batch_kept_since_ms", b"batch_kept_since_ms", "batch_max_timestamps_ms", b"batch_max_timestamps_ms", "compacted_offset", b"compacted_offset", "content_hash", b"content_hash", "log_start_offset", b"log_start_offset", "next_offset", b"next_offset", "rows", b"rows", "state_slices", b"state_slices", "table_index", b"table_index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -382,12 +410,15 @@ class CompactionState(_message.Message):
     LAST_END_OFFSET_FIELD_NUMBER: _builtins.int
     COMPACTED_OFFSET_FIELD_NUMBER: _builtins.int
     CONTENT_HASH_FIELD_NUMBER: _builtins.int
+    APPEND_TIME_STEP_MS_FIELD_NUMBER: _builtins.int
     last_end_offset: _builtins.int
     """The end of the last point that was applied."""
     compacted_offset: _builtins.int
     """The point that this replica's compacted log reaches; 0 when it has none."""
     content_hash: _builtins.bytes
     """The hash of its content; empty when this replica cannot know it, for the log start had moved on."""
+    append_time_step_ms: _builtins.int
+    """The step of the last point that had one: later points have it too."""
     @_builtins.property
     def pending(self) -> _containers.RepeatedCompositeFieldContainer[Global___PendingCompaction]:
         """Points that are applied, and not carried out here yet; in order."""
@@ -399,10 +430,11 @@ class CompactionState(_message.Message):
         last_end_offset: _builtins.int = ...,
         compacted_offset: _builtins.int = ...,
         content_hash: _builtins.bytes = ...,
+        append_time_step_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compacted_offset", b"compacted_offset", "content_hash", b"content_hash", "last_end_offset", b"last_end_offset", "pending", b"pending"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["append_time_step_ms", b"append_time_step_ms", "compacted_offset", b"compacted_offset", "content_hash", b"content_hash", "last_end_offset", b"last_end_offset", "pending", b"pending"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -15,6 +15,7 @@ from quorumlog.v1 import acls_pb2 as _acls_pb2
 from quorumlog.v1 import admin_pb2 as _admin_pb2
 from quorumlog.v1 import credentials_pb2 as _credentials_pb2
 from quorumlog.v1 import errors_pb2 as _errors_pb2
+from quorumlog.v1 import node_settings_pb2 as _node_settings_pb2
 from quorumlog.v1 import quotas_pb2 as _quotas_pb2
 import builtins as _builtins
 import sys
@@ -213,6 +214,8 @@ class Frame(_message.Message):
     ENTRIES_WANTED_FIELD_NUMBER: _builtins.int
     ENTRIES_FOUND_FIELD_NUMBER: _builtins.int
     SYNC_US_FIELD_NUMBER: _builtins.int
+    SOCKET_PORT_FIELD_NUMBER: _builtins.int
+    SOCKET_TOKEN_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Number of this frame on a data stream, from 1; 0 on control streams and answers."""
     acknowledged: _builtins.int
@@ -221,6 +224,12 @@ class Frame(_message.Message):
     """On answers of a data stream: how long the sender's disk took to sync what this frame acknowledges, in microseconds by
     the sender's clock; 0: not told.
     """
+    socket_port: _builtins.int
+    """In the first answer on a data stream: a port of the sender that accepts a socket for the frames of this stream; 0 or
+    absent: none.
+    """
+    socket_token: _builtins.bytes
+    """What the socket must show first."""
     @_builtins.property
     def identity(self) -> Global___NodeIdentity:
         """Sender; set in the first frame of a stream in each direction, absent later."""
@@ -272,10 +281,12 @@ class Frame(_message.Message):
         entries_wanted: _abc.Iterable[Global___EntryWanted] | None = ...,
         entries_found: _abc.Iterable[Global___EntryFound] | None = ...,
         sync_us: _builtins.int = ...,
+        socket_port: _builtins.int = ...,
+        socket_token: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity", "lease", b"lease"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "controller_requests", b"controller_requests", "controller_responses", b"controller_responses", "entries_found", b"entries_found", "entries_wanted", b"entries_wanted", "identity", b"identity", "lease", b"lease", "messages", b"messages", "sequence", b"sequence", "snapshot_chunks", b"snapshot_chunks", "snapshot_receipts", b"snapshot_receipts", "sync_us", b"sync_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "controller_requests", b"controller_requests", "controller_responses", b"controller_responses", "entries_found", b"entries_found", "entries_wanted", b"entries_wanted", "identity", b"identity", "lease", b"lease", "messages", b"messages", "sequence", b"sequence", "snapshot_chunks", b"snapshot_chunks", "snapshot_receipts", b"snapshot_receipts", "socket_port", b"socket_port", "socket_token", b"socket_token", "sync_us", b"sync_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -497,6 +508,7 @@ class AppendResponse(_message.Message):
     INDEX_FIELD_NUMBER: _builtins.int
     HINT_INDEX_FIELD_NUMBER: _builtins.int
     HINT_TERM_FIELD_NUMBER: _builtins.int
+    HAS_READERS_FIELD_NUMBER: _builtins.int
     rejected: _builtins.bool
     """True: refused, the logs differ at prev_index."""
     index: _builtins.int
@@ -505,6 +517,8 @@ class AppendResponse(_message.Message):
     """On refusal: an index at or below which the logs may agree."""
     hint_term: _builtins.int
     """On refusal: the follower's term at hint_index."""
+    has_readers: _builtins.bool
+    """Clients read from the follower: a commit is reported to it at once."""
     def __init__(
         self,
         *,
@@ -512,10 +526,11 @@ class AppendResponse(_message.Message):
         index: _builtins.int = ...,
         hint_index: _builtins.int = ...,
         hint_term: _builtins.int = ...,
+        has_readers: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hint_index", b"hint_index", "hint_term", b"hint_term", "index", b"index", "rejected", b"rejected"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_readers", b"has_readers", "hint_index", b"hint_index", "hint_term", b"hint_term", "index", b"index", "rejected", b"rejected"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -894,6 +909,7 @@ class ControllerRequest(_message.Message):
     ALTER_USER_SCRAM_CREDENTIALS_FIELD_NUMBER: _builtins.int
     ALTER_REVOCATIONS_FIELD_NUMBER: _builtins.int
     ALTER_CLIENT_QUOTAS_FIELD_NUMBER: _builtins.int
+    ALTER_NODE_SETTINGS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     """Chosen by the sender; returned in the response."""
     principal: _builtins.str
@@ -1006,6 +1022,10 @@ class ControllerRequest(_message.Message):
     def alter_client_quotas(self) -> _quotas_pb2.AlterClientQuotasRequest:
         """A client changes quotas."""
 
+    @_builtins.property
+    def alter_node_settings(self) -> _node_settings_pb2.AlterNodeSettingsRequest:
+        """A client changes settings of nodes."""
+
     def __init__(
         self,
         *,
@@ -1038,12 +1058,13 @@ class ControllerRequest(_message.Message):
         alter_user_scram_credentials: _credentials_pb2.AlterUserScramCredentialsRequest | None = ...,
         alter_revocations: _credentials_pb2.AlterRevocationsRequest | None = ...,
         alter_client_quotas: _quotas_pb2.AlterClientQuotasRequest | None = ...,
+        alter_node_settings: _node_settings_pb2.AlterNodeSettingsRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_client_quotas", b"alter_client_quotas", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "alter_node", b"alter_node", "alter_quorum", b"alter_quorum", "alter_revocations", b"alter_revocations", "alter_user_scram_credentials", b"alter_user_scram_credentials", "body", b"body", "claim_producer", b"claim_producer", "create_acls", b"create_acls", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_client_quotas", b"alter_client_quotas", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "alter_node", b"alter_node", "alter_node_settings", b"alter_node_settings", "alter_quorum", b"alter_quorum", "alter_revocations", b"alter_revocations", "alter_user_scram_credentials", b"alter_user_scram_credentials", "body", b"body", "claim_producer", b"claim_producer", "create_acls", b"create_acls", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_client_quotas", b"alter_client_quotas", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "alter_node", b"alter_node", "alter_quorum", b"alter_quorum", "alter_revocations", b"alter_revocations", "alter_user_scram_credentials", b"alter_user_scram_credentials", "body", b"body", "claim_producer", b"claim_producer", "create_acls", b"create_acls", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "principal", b"principal", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "request_id", b"request_id", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_client_quotas", b"alter_client_quotas", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "alter_node", b"alter_node", "alter_node_settings", b"alter_node_settings", "alter_quorum", b"alter_quorum", "alter_revocations", b"alter_revocations", "alter_user_scram_credentials", b"alter_user_scram_credentials", "body", b"body", "claim_producer", b"claim_producer", "create_acls", b"create_acls", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "principal", b"principal", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "request_id", b"request_id", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "heartbeat", "report_leaders", "alter_isr", "allocate_producer_ids", "create_topics", "describe_quorum", "elect_preferred_leaders", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "claim_producer", "reassign_partitions", "replicas_moved", "create_coordinators", "delete_producers", "alter_quorum", "alter_node", "upgrade_features", "restore_producer_names", "rebalance_partitions", "create_acls", "delete_acls", "alter_user_scram_credentials", "alter_revocations", "alter_client_quotas"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "heartbeat", "report_leaders", "alter_isr", "allocate_producer_ids", "create_topics", "describe_quorum", "elect_preferred_leaders", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "claim_producer", "reassign_partitions", "replicas_moved", "create_coordinators", "delete_producers", "alter_quorum", "alter_node", "upgrade_features", "restore_producer_names", "rebalance_partitions", "create_acls", "delete_acls", "alter_user_scram_credentials", "alter_revocations", "alter_client_quotas", "alter_node_settings"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1098,6 +1119,7 @@ class ControllerResponse(_message.Message):
     ALTER_USER_SCRAM_CREDENTIALS_FIELD_NUMBER: _builtins.int
     ALTER_REVOCATIONS_FIELD_NUMBER: _builtins.int
     ALTER_CLIENT_QUOTAS_FIELD_NUMBER: _builtins.int
+    ALTER_NODE_SETTINGS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     """As in the request."""
     applied_index: _builtins.int
@@ -1198,6 +1220,10 @@ class ControllerResponse(_message.Message):
     def alter_client_quotas(self) -> _quotas_pb2.AlterClientQuotasResponse:
         """To alter_client_quotas."""
 
+    @_builtins.property
+    def alter_node_settings(self) -> _node_settings_pb2.AlterNodeSettingsResponse:
+        """To alter_node_settings."""
+
     def __init__(
         self,
         *,
@@ -1227,12 +1253,13 @@ class ControllerResponse(_message.Message):
         alter_user_scram_credentials: _credentials_pb2.AlterUserScramCredentialsResponse | None = ...,
         alter_revocations: _credentials_pb2.AlterRevocationsResponse | None = ...,
         alter_client_quotas: _quotas_pb2.AlterClientQuotasResponse | None = ...,
+        alter_node_settings: _node_settings_pb2.AlterNodeSettingsResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["alter_client_quotas", b"alter_client_quotas", "alter_configs", b"alter_configs", "alter_node", b"alter_node", "alter_quorum", b"alter_quorum", "alter_revocations", b"alter_revocations", "alter_user_scram_credentials", b"alter_user_scram_credentials", "body", b"body", "broker_registered", b"broker_registered", "create_acls", b"create_acls", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alter_client_quotas", b"alter_client_quotas", "alter_configs", b"alter_configs", "alter_node", b"alter_node", "alter_node_settings", b"alter_node_settings", "alter_quorum", b"alter_quorum", "alter_revocations", b"alter_revocations", "alter_user_scram_credentials", b"alter_user_scram_credentials", "body", b"body", "broker_registered", b"broker_registered", "create_acls", b"create_acls", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alter_client_quotas", b"alter_client_quotas", "alter_configs", b"alter_configs", "alter_node", b"alter_node", "alter_quorum", b"alter_quorum", "alter_revocations", b"alter_revocations", "alter_user_scram_credentials", b"alter_user_scram_credentials", "applied_index", b"applied_index", "body", b"body", "broker_registered", b"broker_registered", "create_acls", b"create_acls", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "request_id", b"request_id", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alter_client_quotas", b"alter_client_quotas", "alter_configs", b"alter_configs", "alter_node", b"alter_node", "alter_node_settings", b"alter_node_settings", "alter_quorum", b"alter_quorum", "alter_revocations", b"alter_revocations", "alter_user_scram_credentials", b"alter_user_scram_credentials", "applied_index", b"applied_index", "body", b"body", "broker_registered", b"broker_registered", "create_acls", b"create_acls", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "request_id", b"request_id", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["broker_registered", "heartbeat", "partition_changes", "producer_id_block", "create_topics", "describe_quorum", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "producer_claimed", "reassign_partitions", "delete_producers", "alter_quorum", "alter_node", "upgrade_features", "restore_producer_names", "rebalance_partitions", "create_acls", "delete_acls", "alter_user_scram_credentials", "alter_revocations", "alter_client_quotas"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["broker_registered", "heartbeat", "partition_changes", "producer_id_block", "create_topics", "describe_quorum", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "producer_claimed", "reassign_partitions", "delete_producers", "alter_quorum", "alter_node", "upgrade_features", "restore_producer_names", "rebalance_partitions", "create_acls", "delete_acls", "alter_user_scram_credentials", "alter_revocations", "alter_client_quotas", "alter_node_settings"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1253,6 +1280,7 @@ class RegisterBroker(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     FEATURE_LEVEL_FIELD_NUMBER: _builtins.int
     WITNESS_ONLY_FIELD_NUMBER: _builtins.int
+    MACHINE_FIELD_NUMBER: _builtins.int
     ENDPOINTS_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """Its node id."""
@@ -1272,6 +1300,8 @@ class RegisterBroker(_message.Message):
     """The highest feature level that it supports."""
     witness_only: _builtins.bool
     """True: it takes witnesses of partitions, and no replicas."""
+    machine: _builtins.str
+    """The machine that it shares with other nodes, which all fail with it; empty: it is a machine of its own."""
     @_builtins.property
     def endpoints(self) -> _containers.RepeatedCompositeFieldContainer[Global___Endpoint]:
         """Where it listens, each in its own way. Empty: only at host and port, without TLS."""
@@ -1288,11 +1318,12 @@ class RegisterBroker(_message.Message):
         version: _builtins.str = ...,
         feature_level: _builtins.int = ...,
         witness_only: _builtins.bool = ...,
+        machine: _builtins.str = ...,
         endpoints: _abc.Iterable[Global___Endpoint] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "directory_id", b"directory_id", "endpoints", b"endpoints", "feature_level", b"feature_level", "host", b"host", "node_id", b"node_id", "port", b"port", "rack", b"rack", "version", b"version", "witness_only", b"witness_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "directory_id", b"directory_id", "endpoints", b"endpoints", "feature_level", b"feature_level", "host", b"host", "machine", b"machine", "node_id", b"node_id", "port", b"port", "rack", b"rack", "version", b"version", "witness_only", b"witness_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

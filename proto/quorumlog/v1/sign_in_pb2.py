@@ -22,28 +22,29 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from quorumlog.v1 import credentials_pb2 as quorumlog_dot_v1_dot_credentials__pb2
 from quorumlog.v1 import errors_pb2 as quorumlog_dot_v1_dot_errors__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aquorumlog/v1/sign_in.proto\x12\x0cquorumlog.v1\x1a\x19quorumlog/v1/errors.proto\")\n\x11\x42\x65ginScramRequest\x12\x14\n\x0c\x63lient_first\x18\x01 \x01(\t\"N\n\x12\x42\x65ginScramResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x14\n\x0cserver_first\x18\x02 \x01(\t\"W\n\x12\x46inishScramRequest\x12\x14\n\x0c\x63lient_first\x18\x01 \x01(\t\x12\x14\n\x0c\x63lient_final\x18\x02 \x01(\t\x12\x15\n\rsession_token\x18\x03 \x01(\t\"\x7f\n\x13\x46inishScramResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x18\n\x10server_signature\x18\x02 \x01(\x0c\x12\x15\n\rsession_token\x18\x03 \x01(\t\x12\x13\n\x0blifetime_ms\x18\x04 \x01(\r\"C\n\x14SignInByTokenRequest\x12\x14\n\x0c\x62\x65\x61rer_token\x18\x01 \x01(\t\x12\x15\n\rsession_token\x18\x02 \x01(\t\"g\n\x15SignInByTokenResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x15\n\rsession_token\x18\x02 \x01(\t\x12\x13\n\x0blifetime_ms\x18\x03 \x01(\r2\x87\x02\n\x06SignIn\x12O\n\nBeginScram\x12\x1f.quorumlog.v1.BeginScramRequest\x1a .quorumlog.v1.BeginScramResponse\x12R\n\x0b\x46inishScram\x12 .quorumlog.v1.FinishScramRequest\x1a!.quorumlog.v1.FinishScramResponse\x12X\n\rSignInByToken\x12\".quorumlog.v1.SignInByTokenRequest\x1a#.quorumlog.v1.SignInByTokenResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aquorumlog/v1/sign_in.proto\x12\x0cquorumlog.v1\x1a\x1equorumlog/v1/credentials.proto\x1a\x19quorumlog/v1/errors.proto\"Z\n\x11\x42\x65ginScramRequest\x12\x14\n\x0c\x63lient_first\x18\x01 \x01(\t\x12/\n\tmechanism\x18\x02 \x01(\x0e\x32\x1c.quorumlog.v1.ScramMechanism\"N\n\x12\x42\x65ginScramResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x14\n\x0cserver_first\x18\x02 \x01(\t\"\x88\x01\n\x12\x46inishScramRequest\x12\x14\n\x0c\x63lient_first\x18\x01 \x01(\t\x12\x14\n\x0c\x63lient_final\x18\x02 \x01(\t\x12\x15\n\rsession_token\x18\x03 \x01(\t\x12/\n\tmechanism\x18\x04 \x01(\x0e\x32\x1c.quorumlog.v1.ScramMechanism\"\x7f\n\x13\x46inishScramResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x18\n\x10server_signature\x18\x02 \x01(\x0c\x12\x15\n\rsession_token\x18\x03 \x01(\t\x12\x13\n\x0blifetime_ms\x18\x04 \x01(\r\"]\n\x14SignInByTokenRequest\x12\x14\n\x0c\x62\x65\x61rer_token\x18\x01 \x01(\t\x12\x15\n\rsession_token\x18\x02 \x01(\t\x12\x18\n\x10\x61uthorization_id\x18\x03 \x01(\t\"u\n\x15SignInByTokenResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x15\n\rsession_token\x18\x02 \x01(\t\x12\x13\n\x0blifetime_ms\x18\x03 \x01(\r\x12\x0c\n\x04user\x18\x04 \x01(\t2\x87\x02\n\x06SignIn\x12O\n\nBeginScram\x12\x1f.quorumlog.v1.BeginScramRequest\x1a .quorumlog.v1.BeginScramResponse\x12R\n\x0b\x46inishScram\x12 .quorumlog.v1.FinishScramRequest\x1a!.quorumlog.v1.FinishScramResponse\x12X\n\rSignInByToken\x12\".quorumlog.v1.SignInByTokenRequest\x1a#.quorumlog.v1.SignInByTokenResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'quorumlog.v1.sign_in_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_BEGINSCRAMREQUEST']._serialized_start=71
-  _globals['_BEGINSCRAMREQUEST']._serialized_end=112
-  _globals['_BEGINSCRAMRESPONSE']._serialized_start=114
-  _globals['_BEGINSCRAMRESPONSE']._serialized_end=192
-  _globals['_FINISHSCRAMREQUEST']._serialized_start=194
-  _globals['_FINISHSCRAMREQUEST']._serialized_end=281
-  _globals['_FINISHSCRAMRESPONSE']._serialized_start=283
-  _globals['_FINISHSCRAMRESPONSE']._serialized_end=410
-  _globals['_SIGNINBYTOKENREQUEST']._serialized_start=412
-  _globals['_SIGNINBYTOKENREQUEST']._serialized_end=479
-  _globals['_SIGNINBYTOKENRESPONSE']._serialized_start=481
-  _globals['_SIGNINBYTOKENRESPONSE']._serialized_end=584
-  _globals['_SIGNIN']._serialized_start=587
-  _globals['_SIGNIN']._serialized_end=850
+  _globals['_BEGINSCRAMREQUEST']._serialized_start=103
+  _globals['_BEGINSCRAMREQUEST']._serialized_end=193
+  _globals['_BEGINSCRAMRESPONSE']._serialized_start=195
+  _globals['_BEGINSCRAMRESPONSE']._serialized_end=273
+  _globals['_FINISHSCRAMREQUEST']._serialized_start=276
+  _globals['_FINISHSCRAMREQUEST']._serialized_end=412
+  _globals['_FINISHSCRAMRESPONSE']._serialized_start=414
+  _globals['_FINISHSCRAMRESPONSE']._serialized_end=541
+  _globals['_SIGNINBYTOKENREQUEST']._serialized_start=543
+  _globals['_SIGNINBYTOKENREQUEST']._serialized_end=636
+  _globals['_SIGNINBYTOKENRESPONSE']._serialized_start=638
+  _globals['_SIGNINBYTOKENRESPONSE']._serialized_end=755
+  _globals['_SIGNIN']._serialized_start=758
+  _globals['_SIGNIN']._serialized_end=1021
 # @@protoc_insertion_point(module_scope)

@@ -7,6 +7,7 @@ Sign-in by password or token, on listeners for it. Every other call there belong
 
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from quorumlog.v1 import credentials_pb2 as _credentials_pb2
 from quorumlog.v1 import errors_pb2 as _errors_pb2
 import builtins as _builtins
 import sys
@@ -26,16 +27,20 @@ class BeginScramRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CLIENT_FIRST_FIELD_NUMBER: _builtins.int
+    MECHANISM_FIELD_NUMBER: _builtins.int
     client_first: _builtins.str
     """client-first-message."""
+    mechanism: _credentials_pb2.ScramMechanism.ValueType
+    """The mechanism; unspecified: SCRAM-SHA-256."""
     def __init__(
         self,
         *,
         client_first: _builtins.str = ...,
+        mechanism: _credentials_pb2.ScramMechanism.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_first", b"client_first"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_first", b"client_first", "mechanism", b"mechanism"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -78,22 +83,26 @@ class FinishScramRequest(_message.Message):
     CLIENT_FIRST_FIELD_NUMBER: _builtins.int
     CLIENT_FINAL_FIELD_NUMBER: _builtins.int
     SESSION_TOKEN_FIELD_NUMBER: _builtins.int
+    MECHANISM_FIELD_NUMBER: _builtins.int
     client_first: _builtins.str
     """The message with which it began: a node remembers nothing of sign-ins that are under way."""
     client_final: _builtins.str
     """client-final-message."""
     session_token: _builtins.str
     """The token of a session with this node that is to go on, with all its streams; empty: a new one."""
+    mechanism: _credentials_pb2.ScramMechanism.ValueType
+    """The mechanism, as in BeginScramRequest."""
     def __init__(
         self,
         *,
         client_first: _builtins.str = ...,
         client_final: _builtins.str = ...,
         session_token: _builtins.str = ...,
+        mechanism: _credentials_pb2.ScramMechanism.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_final", b"client_final", "client_first", b"client_first", "session_token", b"session_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_final", b"client_final", "client_first", b"client_first", "mechanism", b"mechanism", "session_token", b"session_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -143,19 +152,23 @@ class SignInByTokenRequest(_message.Message):
 
     BEARER_TOKEN_FIELD_NUMBER: _builtins.int
     SESSION_TOKEN_FIELD_NUMBER: _builtins.int
+    AUTHORIZATION_ID_FIELD_NUMBER: _builtins.int
     bearer_token: _builtins.str
     """A signed JWT in its compact form (RFC 7519, RFC 7515), of 16 KiB at most."""
     session_token: _builtins.str
     """The token of a session with this node that is to go on, with all its streams; empty: a new one."""
+    authorization_id: _builtins.str
+    """The user that the client asks to be: the request fails if the token names another one. Empty: any."""
     def __init__(
         self,
         *,
         bearer_token: _builtins.str = ...,
         session_token: _builtins.str = ...,
+        authorization_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bearer_token", b"bearer_token", "session_token", b"session_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authorization_id", b"authorization_id", "bearer_token", b"bearer_token", "session_token", b"session_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -170,10 +183,13 @@ class SignInByTokenResponse(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     SESSION_TOKEN_FIELD_NUMBER: _builtins.int
     LIFETIME_MS_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
     session_token: _builtins.str
     """By which the node knows the session: 43 characters, and nothing else does."""
     lifetime_ms: _builtins.int
     """How long that is good, in milliseconds: not beyond the bearer token's own end."""
+    user: _builtins.str
+    """The user that the token names."""
     @_builtins.property
     def error(self) -> _errors_pb2.Error:
         """Set when the request as a whole failed."""
@@ -184,10 +200,11 @@ class SignInByTokenResponse(_message.Message):
         error: _errors_pb2.Error | None = ...,
         session_token: _builtins.str = ...,
         lifetime_ms: _builtins.int = ...,
+        user: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "lifetime_ms", b"lifetime_ms", "session_token", b"session_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "lifetime_ms", b"lifetime_ms", "session_token", b"session_token", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

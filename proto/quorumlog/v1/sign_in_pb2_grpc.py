@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class SignInStub:
-    """SCRAM-SHA-256 (RFC 5802, RFC 7677) in two calls to the same node, without channel binding; or one call with a bearer
+    """SCRAM-SHA-256 or SCRAM-SHA-512 (RFC 5802, RFC 7677) in two calls to the same node, without channel binding; or one call with a bearer
     token (OAUTHBEARER, RFC 7628).
     """
 
@@ -54,7 +54,7 @@ class SignInStub:
 
 
 class SignInServicer:
-    """SCRAM-SHA-256 (RFC 5802, RFC 7677) in two calls to the same node, without channel binding; or one call with a bearer
+    """SCRAM-SHA-256 or SCRAM-SHA-512 (RFC 5802, RFC 7677) in two calls to the same node, without channel binding; or one call with a bearer
     token (OAUTHBEARER, RFC 7628).
     """
 
@@ -106,7 +106,7 @@ def add_SignInServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SignIn:
-    """SCRAM-SHA-256 (RFC 5802, RFC 7677) in two calls to the same node, without channel binding; or one call with a bearer
+    """SCRAM-SHA-256 or SCRAM-SHA-512 (RFC 5802, RFC 7677) in two calls to the same node, without channel binding; or one call with a bearer
     token (OAUTHBEARER, RFC 7628).
     """
 

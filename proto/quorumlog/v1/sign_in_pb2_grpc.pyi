@@ -29,7 +29,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class SignInStub:
-    """SCRAM-SHA-256 (RFC 5802, RFC 7677) in two calls to the same node, without channel binding; or one call with a bearer
+    """SCRAM-SHA-256 or SCRAM-SHA-512 (RFC 5802, RFC 7677) in two calls to the same node, without channel binding; or one call with a bearer
     token (OAUTHBEARER, RFC 7628).
     """
 
@@ -46,7 +46,7 @@ class SignInStub:
 
 @_typing.type_check_only
 class SignInAsyncStub(SignInStub):
-    """SCRAM-SHA-256 (RFC 5802, RFC 7677) in two calls to the same node, without channel binding; or one call with a bearer
+    """SCRAM-SHA-256 or SCRAM-SHA-512 (RFC 5802, RFC 7677) in two calls to the same node, without channel binding; or one call with a bearer
     token (OAUTHBEARER, RFC 7628).
     """
 
@@ -59,7 +59,7 @@ class SignInAsyncStub(SignInStub):
     """The client shows a token of somebody whom the node trusts, and gets a session with this node."""
 
 class SignInServicer(metaclass=_abc_1.ABCMeta):
-    """SCRAM-SHA-256 (RFC 5802, RFC 7677) in two calls to the same node, without channel binding; or one call with a bearer
+    """SCRAM-SHA-256 or SCRAM-SHA-512 (RFC 5802, RFC 7677) in two calls to the same node, without channel binding; or one call with a bearer
     token (OAUTHBEARER, RFC 7628).
     """
 

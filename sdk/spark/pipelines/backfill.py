@@ -29,8 +29,8 @@ _POLL_S = 0.5
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
-    given = _parser().parse_args(arguments)
-    return job.run(NAME, lambda: _run(given))
+    parsed = _parser().parse_args(arguments)
+    return job.run(NAME, lambda: _run(parsed))
 
 
 def _parser() -> job.Parser:
@@ -108,7 +108,7 @@ def in_order(rows: DataFrame, given: argparse.Namespace) -> DataFrame:
 
     mapped = {name: getattr(given, name) or (name if name in rows.columns else None) for name in _MAPPED}
     if mapped["value"] is None:
-        raise OptionError(f"{given.source} has no column value: say with --value what is to be written")
+        raise OptionError(f"{given.source} has no column value: name the text to write with --value")
     order = [name for name in _ORDER if name in rows.columns]
     if given.keep_partitions and "partition" not in order:
         raise OptionError(f"{given.source} has no column partition: --keep-partitions has nothing to go by")
@@ -139,7 +139,7 @@ def _told(spark: SparkSession) -> Iterator[None]:
         StoppedError: by a signal.
     """
     ended = threading.Event()
-    # The job itself stays in this thread: in others Spark does not know the formats of the session.
+    # The job itself stays in this thread: in others Spark does not have the formats of the session.
     telling = threading.Thread(target=_tell_progress, args=(spark.sparkContext.statusTracker(), ended), daemon=True)
     telling.start()
     try:

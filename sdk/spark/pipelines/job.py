@@ -93,11 +93,11 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--checkpoint", required=True, metavar="DIR", help="where the query keeps how far it is")
         self.add_argument(
             "--starting-offsets", default="earliest", metavar="WHERE",
-            help='where a new query begins: earliest, latest or {"TOPIC": {"0": 42, "1": -2}} (default: earliest)',
+            help='where a new query starts: earliest, latest or {"TOPIC": {"0": 42, "1": -2}} (default: earliest)',
         )  # fmt: skip
         self.add_argument(
             "--starting-timestamp", type=time_ms, metavar="TIME",
-            help="where a new query begins: 2026-01-31T12:00:00Z or milliseconds since 1970",
+            help="where a new query starts: 2026-01-31T12:00:00Z or milliseconds since 1970",
         )  # fmt: skip
         self.add_argument(
             "--max-offsets-per-trigger", metavar="N", help="at most about so many records in a micro-batch"
@@ -105,7 +105,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(
             "--trigger", type=duration, metavar="TIME", help="time between micro-batches, such as '1 minute'"
         )
-        self.add_argument("--until-now", action="store_true", help="end when all that is there at the start is done")
+        self.add_argument("--until-now", action="store_true", help="end when all records present at the start are done")
         self.add_argument(
             "--option", action="append", default=[], type=pair, metavar="NAME=VALUE",
             help="a further option of the source (docs/use/spark.md), such as failOnDataLoss=false; repeatable",
@@ -127,21 +127,21 @@ def time_ms(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time such as 2026-01-31T12:00:00Z") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 2026-01-31T12:00:00Z") from None
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def duration(text: str) -> str:
     """Validates a time in Spark's format, for windows, watermarks and triggers."""
     if not re.fullmatch(r"\d{1,9}\s*(milliseconds?|seconds?|minutes?|hours?|days?)", text.strip()):
-        raise argparse.ArgumentTypeError(f"{text!r} is no time such as '10 seconds', '5 minutes' or '1 hour'")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as '10 seconds', '5 minutes' or '1 hour'")
     return text.strip()
 
 
 def length(text: str) -> str:
     """Validates a time that is not 0."""
     if not duration(text).lstrip("0")[:1].isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is no time at all")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time")
     return text.strip()
 
 
@@ -178,7 +178,7 @@ def _security(given: argparse.Namespace) -> dict[str, str]:
     except OSError as problem:
         raise OptionError(f"--command-config: cannot read {file}: {problem.strerror}") from None
     except UnicodeDecodeError:
-        raise OptionError(f"--command-config: cannot read {file}: it is no text") from None
+        raise OptionError(f"--command-config: cannot read {file}: it is not text") from None
     return options
 
 
@@ -428,7 +428,7 @@ def run(name: str, job: Callable[[], str]) -> int:
         say(f"{name}: {error.message}")
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        say(f"{name}: stopped before it had begun")
+        say(f"{name}: stopped before it had started")
     except Exception as error:
         from py4j.protocol import Py4JError, Py4JNetworkError
         from pyspark.errors import PySparkException

@@ -26,8 +26,8 @@ _DIGITS, _DECIMALS = 28, 6
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
-    given = _parser().parse_args(arguments)
-    return job.run(NAME, lambda: _run(given))
+    parsed = _parser().parse_args(arguments)
+    return job.run(NAME, lambda: _run(parsed))
 
 
 def _parser() -> job.Parser:

@@ -166,9 +166,9 @@ class ClassicGroup:
         assert self.assignments.keys() <= members.keys(), "assignments of others than the members"
         assert len(self.instances) == sum(bool(each.instance_id) for each in members.values()), "a static name twice"
         if self.stage in (SYNCING, STABLE):
-            assert self.leader in members, "the leader is no member"
+            assert self.leader in members, "the leader is not a member"
             for member in members.values():
-                assert self.protocol in member.names, "a protocol that not all know"
+                assert self.protocol in member.names, "a protocol that not all members support"
         if self.stage == SYNCING:
             assert not self.assignments, "parts that the leader has not assigned"
 

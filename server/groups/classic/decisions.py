@@ -58,7 +58,7 @@ class ClassicBounds:
     Arguments:
         calls: maximum number of calls that may wait, and of ids assigned to members that have not joined with them yet.
         call_bytes: maximum size of all calls that wait.
-        grace_us: maximum time that another leader may have continued after this one began.
+        grace_us: maximum time that another leader may have continued after this one started.
         name: prefix of the ids that are assigned here; no other leader uses it.
     """
 
@@ -346,7 +346,7 @@ class ClassicDecisions:
         if gone:
             draft.put_classic(group_id, after)
         self._open_round(group_id, after, draft.limits.initial_rebalance_delay_ms, is_first=False)
-        # Long enough that the next round is not in vain, however short their rebalance timeouts are.
+        # Long enough that the next round does not fail, however short their rebalance timeouts are.
         self.rounds.deadlines.put(
             (Due.ROUND, group_id, ""), self._clock.awake_us + self._sync_time_us(draft.limits, after)
         )

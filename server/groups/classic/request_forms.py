@@ -9,7 +9,7 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 #: Maximum length of a static name or a protocol's name.
 MAX_NAME_LENGTH = 249
-#: Maximum length of a member's id, which may begin with such a name.
+#: Maximum length of a member's id, which may start with such a name.
 MAX_MEMBER_ID_LENGTH = 320
 
 

@@ -51,11 +51,13 @@ from quorumlog.server.kafka.codec.config_requests import (
     AlterConfigsRequest,
     DescribeConfigsRequest,
     IncrementalAlterConfigsRequest,
+    ListConfigResourcesRequest,
 )
 from quorumlog.server.kafka.codec.config_responses import (
     AlterConfigsResponse,
     DescribeConfigsResponse,
     IncrementalAlterConfigsResponse,
+    ListConfigResourcesResponse,
 )
 from quorumlog.server.kafka.codec.fetch_requests import FetchRequest
 from quorumlog.server.kafka.codec.fetch_responses import FetchResponse
@@ -174,5 +176,6 @@ APIS: dict[int, Api] = {
     60: Api("DescribeCluster", DescribeClusterRequest, DescribeClusterResponse),
     68: Api("ConsumerGroupHeartbeat", ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
     69: Api("ConsumerGroupDescribe", ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
+    74: Api("ListConfigResources", ListConfigResourcesRequest, ListConfigResourcesResponse),
     75: Api("DescribeTopicPartitions", DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
 }

@@ -14,6 +14,7 @@ from quorumlog.server.kafka.codec.primitives import (
     Buffer,
     new,
     pack_compact_count,
+    pack_compact_int8_array,
     pack_compact_nullable_string,
     pack_compact_nullable_string_array,
     pack_compact_string,
@@ -24,6 +25,7 @@ from quorumlog.server.kafka.codec.primitives import (
     skip_tags,
     unpack_array,
     unpack_compact_array,
+    unpack_compact_int8_array,
     unpack_compact_nullable_string,
     unpack_compact_nullable_string_array,
     unpack_compact_string,
@@ -373,3 +375,35 @@ def _write_incremental_alter_configs_request_alterable_configs(
         parts.append(pack_compact_nullable_string(each.value) if compact else pack_nullable_string(each.value))
         if compact:
             parts.append(b"\0")
+
+
+@dataclass(slots=True)
+class ListConfigResourcesRequest:
+    """API 74, versions 0 to 1."""
+
+    API_KEY: ClassVar[int] = 74
+    LOWEST: ClassVar[int] = 0
+    HIGHEST: ClassVar[int] = 1
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    resource_types: Sequence[int] = ()  # from version 1
+
+    @classmethod
+    def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[ListConfigResourcesRequest, int, int]:
+        """See ``primitives.KafkaMessage``."""
+        each = new(cls)
+        if version == 1:
+            each.resource_types, at, left = unpack_compact_int8_array(data, at, left)
+        else:
+            each.resource_types = ()
+        if data[at]:
+            at, left = skip_tags(data, at, left)
+        else:
+            at += 1
+        return each, at, left
+
+    def write(self, parts: list[Buffer], version: int) -> None:
+        """See ``primitives.KafkaMessage``."""
+        if version == 1:
+            parts.append(pack_compact_int8_array(self.resource_types))
+        parts.append(b"\0")

@@ -31,6 +31,7 @@ from quorumlog.server.kafka.codec.primitives import (
 _B = Struct(">b")
 _H = Struct(">h")
 _I = Struct(">i")
+_IH = Struct(">ih")
 _TBT = Struct(">?b?")
 
 
@@ -410,3 +411,72 @@ def _write_incremental_alter_configs_response_alter_configs_resource_responses(
         parts.append(pack_compact_string(each.resource_name) if compact else pack_string(each.resource_name))
         if compact:
             parts.append(b"\0")
+
+
+@dataclass(slots=True)
+class ListConfigResourcesResponse:
+    """API 74, versions 0 to 1."""
+
+    API_KEY: ClassVar[int] = 74
+    LOWEST: ClassVar[int] = 0
+    HIGHEST: ClassVar[int] = 1
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    throttle_time_ms: int = 0
+    error_code: int = 0
+    config_resources: Sequence[ConfigResource] = ()
+
+    @classmethod
+    def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[ListConfigResourcesResponse, int, int]:
+        """See ``primitives.KafkaMessage``."""
+        each = new(cls)
+        each.throttle_time_ms, each.error_code = _IH.unpack_from(data, at)
+        at += 6
+        each.config_resources, at, left = _read_config_resources(data, at, version, left)
+        if data[at]:
+            at, left = skip_tags(data, at, left)
+        else:
+            at += 1
+        return each, at, left
+
+    def write(self, parts: list[Buffer], version: int) -> None:
+        """See ``primitives.KafkaMessage``."""
+        parts.append(_IH.pack(self.throttle_time_ms, self.error_code))
+        _write_config_resources(parts, self.config_resources, version)
+        parts.append(b"\0")
+
+
+@dataclass(slots=True)
+class ConfigResource:
+    """``config_resources``, versions 0 to 1."""
+
+    resource_name: str = ""
+    resource_type: int = 16  # from version 1
+
+
+def _read_config_resources(data: bytes, at: int, version: int, left: int) -> tuple[list[ConfigResource], int, int]:
+    elements, at, left = unpack_compact_array(data, at, 2, left)
+    found = []
+    for _ in range(elements):
+        each = new(ConfigResource)
+        each.resource_name, at = unpack_compact_string(data, at)
+        if version >= 1:
+            (each.resource_type,) = _B.unpack_from(data, at)
+            at += 1
+        else:
+            each.resource_type = 16
+        if data[at]:
+            at, left = skip_tags(data, at, left)
+        else:
+            at += 1
+        found.append(each)
+    return found, at, left
+
+
+def _write_config_resources(parts: list[Buffer], values: Sequence[ConfigResource], version: int) -> None:
+    parts.append(pack_compact_count(len(values)))
+    for each in values:
+        parts.append(pack_compact_string(each.resource_name))
+        if version >= 1:
+            parts.append(_B.pack(each.resource_type))
+        parts.append(b"\0")

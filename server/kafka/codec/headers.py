@@ -44,19 +44,19 @@ def unpack_request_head(data: bytes) -> RequestHead:
 
 
 def unpack_client_id(data: bytes, *, flexible: bool) -> tuple[str | None, int]:
-    """Returns the client ID, and the offset at which the message begins.
+    """Returns the client ID, and the offset at which the message starts.
 
-    The client ID has a 16-bit length also in flexible headers: a node that does not know the version must find it.
+    The client ID has a 16-bit length also in flexible headers: a node that does not support the version must find it.
 
     Raises:
-        MalformedKafkaMessageError: the bytes are no header.
+        MalformedKafkaMessageError: the bytes are not a header.
     """
     try:
         client_id, at = unpack_nullable_string(data, _HEAD.size)
         if flexible:
             at, _ = skip_tags(data, at, MOST_ELEMENTS)
     except (error, IndexError, UnicodeDecodeError):
-        raise MalformedKafkaMessageError("a request's header is cut off, or its client id is no text") from None
+        raise MalformedKafkaMessageError("a request's header is cut off, or its client id is not text") from None
     return client_id, at
 
 
@@ -71,10 +71,10 @@ def pack_response_header(correlation_id: int, *, flexible: bool) -> bytes:
 
 
 def unpack_response_header(data: bytes, *, flexible: bool) -> tuple[int, int]:
-    """The correlation id of a response, and where its message begins.
+    """The correlation id of a response, and where its message starts.
 
     Raises:
-        MalformedKafkaMessageError: the bytes are no header.
+        MalformedKafkaMessageError: the bytes are not a header.
     """
     if len(data) < _CORRELATION.size + flexible:
         raise MalformedKafkaMessageError(f"a response of {len(data)} bytes is shorter than its header")

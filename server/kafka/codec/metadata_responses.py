@@ -1,4 +1,4 @@
-"""Kafka's messages: nodes, topics, and who leads what, responses.
+"""Kafka's messages: nodes, topics and leaders, responses.
 
 Written by tools/kafka_codec.py after the message schemas of Apache Kafka 4.3.1 (Apache-2.0, see NOTICE): change that.
 """

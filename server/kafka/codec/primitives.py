@@ -1,6 +1,6 @@
 """Primitive types of Kafka's messages: strings, arrays, tagged fields, and the two calls that others use.
 
-A function ``unpack_...`` takes the bytes of a whole request and where in them to begin, and returns what it found and
+A function ``unpack_...`` takes the bytes of a whole request and where in them to start, and returns what it found and
 where that ends. A function ``pack_...`` returns bytes. "Compact" are the lengths of flexible versions (KIP-482): one
 more than the length, as a varint; 0 is null.
 
@@ -50,7 +50,7 @@ class KafkaMessage(Protocol):
 
     @classmethod
     def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[Self, int, int]:
-        """The message that begins at ``at``, where it ends, and how many elements may still follow; see ``decode``."""
+        """The message that starts at ``at``, where it ends, and how many elements may still follow; see ``decode``."""
 
     def write(self, parts: list[Buffer], version: int) -> None:
         """Adds the message's bytes to parts; see ``encode``."""
@@ -77,15 +77,15 @@ def decode(
     most_elements: int = MOST_ELEMENTS,
     to_the_end: bool = True,
 ) -> AnyMessage:
-    """Reads a message. Records in it are views of ``data``; all else is copied.
+    """Reads a message. Records in it are views of ``data``; the rest is copied.
 
     Arguments:
-        at: where in ``data`` it begins.
+        at: where in ``data`` it starts.
         to_the_end: it must end where they end.
         version: one from ``kind.LOWEST`` to ``kind.HIGHEST``.
 
     Raises:
-        MalformedKafkaMessageError: the bytes are no such message, or it has more elements than may be.
+        MalformedKafkaMessageError: the bytes are not such a message, or it has more elements than may be.
         ValueError: there is no such version.
     """
     if not kind.LOWEST <= version <= kind.HIGHEST:
@@ -393,6 +393,12 @@ def unpack_compact_int32_array(data: bytes, at: int, left: int) -> tuple[Sequenc
     return unpack_from(f">{count}i", data, at), at + 4 * count, left
 
 
+def unpack_compact_int8_array(data: bytes, at: int, left: int) -> tuple[Sequence[int], int, int]:
+    """Numbers of 8 bits in flexible versions."""
+    count, at, left = unpack_compact_array(data, at, 1, left)
+    return unpack_from(f">{count}b", data, at), at + count, left
+
+
 def unpack_compact_nullable_int32_array(data: bytes, at: int, left: int) -> tuple[Sequence[int] | None, int, int]:
     """Numbers of 32 bits in flexible versions, or null."""
     count, at, left = unpack_compact_nullable_array(data, at, 4, left)
@@ -427,6 +433,11 @@ def pack_int32_array(values: Sequence[int]) -> bytes:
 def pack_compact_int32_array(values: Sequence[int]) -> bytes:
     """Numbers of 32 bits in flexible versions."""
     return pack_compact_count(len(values)) + pack(f">{len(values)}i", *values)
+
+
+def pack_compact_int8_array(values: Sequence[int]) -> bytes:
+    """Numbers of 8 bits in flexible versions."""
+    return pack_compact_count(len(values)) + pack(f">{len(values)}b", *values)
 
 
 def pack_compact_nullable_int32_array(values: Sequence[int] | None) -> bytes:

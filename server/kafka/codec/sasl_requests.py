@@ -1,4 +1,4 @@
-"""Kafka's messages: who a client is, requests.
+"""Kafka's messages: authentication, requests.
 
 Written by tools/kafka_codec.py after the message schemas of Apache Kafka 4.3.1 (Apache-2.0, see NOTICE): change that.
 """

@@ -1,4 +1,4 @@
-"""Kafka's messages: which APIs a node speaks, responses.
+"""Kafka's messages: supported APIs and versions, responses.
 
 Written by tools/kafka_codec.py after the message schemas of Apache Kafka 4.3.1 (Apache-2.0, see NOTICE): change that.
 """

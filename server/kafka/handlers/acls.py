@@ -43,8 +43,8 @@ def describe_acls(call: KafkaCall[DescribeAclsRequest]) -> Steps[DescribeAclsRes
     resources: dict[tuple[int, str, int], list[AclDescription]] = {}
     for each in reply.acls if _means_every_host(call.message.host_filter) else ():
         resource = each.resource_type, each.resource_name, each.pattern_type
-        told = AclDescription(each.principal, EVERY_HOST, each.operation, each.permission)
-        resources.setdefault(resource, []).append(told)
+        description = AclDescription(each.principal, EVERY_HOST, each.operation, each.permission)
+        resources.setdefault(resource, []).append(description)
     return DescribeAclsResponse(
         error_message=None,
         resources=[DescribeAclsResource(*resource, acls) for resource, acls in resources.items()],
@@ -82,12 +82,12 @@ def delete_acls(call: KafkaCall[DeleteAclsRequest]) -> Steps[DeleteAclsResponse]
         )
     results = [DeleteAclsFilterResult(KafkaError.NONE, None) for _ in filters]
     # No ACL is for a single host, so filters for one match nothing.
-    meant = [
+    sent = [
         (each, result) for each, result in zip(filters, results, strict=True) if _means_every_host(each.host_filter)
     ]
-    questions = [acls_pb2.DeleteAclsRequest(filters=[_filter(each)], timeout_ms=_TIMEOUT_MS) for each, _ in meant]
+    questions = [acls_pb2.DeleteAclsRequest(filters=[_filter(each)], timeout_ms=_TIMEOUT_MS) for each, _ in sent]
     replies = yield from ask_all(questions, acls_pb2.DeleteAclsResponse)
-    for (_, result), reply in zip(meant, replies, strict=True):
+    for (_, result), reply in zip(sent, replies, strict=True):
         if reply.HasField("error"):
             result.error_code, result.error_message = kafka_code(reply.error), reply.error.message
         result.matching_acls = [

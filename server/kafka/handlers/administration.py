@@ -136,8 +136,10 @@ def describe_log_dirs(call: KafkaCall[DescribeLogDirsRequest]) -> Steps[Describe
             return DescribeLogDirsResponse(error_code=kafka_code(reply.error))
         for each in reply.replicas:
             if chosen is None or (each.topic, each.partition) in chosen:
-                told = DescribeLogDirsPartition(each.partition, each.size_bytes, each.offset_lag, is_future_key=False)
-                topics.setdefault(each.topic, []).append(told)
+                described = DescribeLogDirsPartition(
+                    each.partition, each.size_bytes, each.offset_lag, is_future_key=False
+                )
+                topics.setdefault(each.topic, []).append(described)
         if not reply.more:
             break
         last = reply.replicas[-1]

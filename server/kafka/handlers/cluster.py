@@ -32,7 +32,7 @@ _LEAVES_NAME_OUT = 12
 _CREATION_TIMEOUT_MS = 10_000
 _BROKERS = 1
 #: A client requests metadata as soon as its connection to the leader breaks, and a node notices the failure a few
-#: milliseconds after the client. If the failed leader is named once more, librdkafka loses a second.
+#: milliseconds after the client. If the failed leader is named again, librdkafka loses a second.
 _SETTLE_MS = 20
 
 

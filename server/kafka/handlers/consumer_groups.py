@@ -46,15 +46,15 @@ def heartbeat(call: KafkaCall[ConsumerGroupHeartbeatRequest]) -> Steps[ConsumerG
     reply = yield from ask(_question(call.message), groups_pb2.GroupHeartbeatResponse)
     if reply.HasField("error"):
         return ConsumerGroupHeartbeatResponse(error_code=group_code(reply.error), error_message=reply.error.message)
-    given = None
+    assigned = None
     if reply.HasField("assignment"):
         rows = reply.assignment.topics
-        given = GivenAssignment([GivenTopicPartitions(each.topic_id, list(each.partitions)) for each in rows])
+        assigned = GivenAssignment([GivenTopicPartitions(each.topic_id, list(each.partitions)) for each in rows])
     return ConsumerGroupHeartbeatResponse(
         member_id=reply.member_id,
         member_epoch=reply.member_epoch,
         heartbeat_interval_ms=reply.heartbeat_interval_ms,
-        assignment=given,
+        assignment=assigned,
     )
 
 

@@ -29,6 +29,7 @@ from quorumlog.server.kafka.codec.config_requests import (
     AlterConfigsRequest,
     DescribeConfigsRequest,
     IncrementalAlterConfigsRequest,
+    ListConfigResourcesRequest,
 )
 from quorumlog.server.kafka.codec.fetch_requests import FetchRequest
 from quorumlog.server.kafka.codec.groups.commit_requests import OffsetCommitRequest, OffsetDeleteRequest
@@ -131,6 +132,7 @@ SERVED: dict[int, ServedApi] = {
     DescribeConfigsRequest.API_KEY: ServedApi(topic_configs.describe_configs),
     AlterConfigsRequest.API_KEY: ServedApi(topic_configs.alter_configs),
     IncrementalAlterConfigsRequest.API_KEY: ServedApi(topic_configs.alter_configs_incrementally),
+    ListConfigResourcesRequest.API_KEY: ServedApi(topic_configs.list_config_resources),
     DescribeTopicPartitionsRequest.API_KEY: ServedApi(topic_pages.describe_topic_partitions),
     ElectLeadersRequest.API_KEY: ServedApi(placement.elect_leaders),
     AlterPartitionReassignmentsRequest.API_KEY: ServedApi(placement.alter_reassignments),

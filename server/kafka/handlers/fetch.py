@@ -79,6 +79,7 @@ def _question(call: KafkaCall[FetchRequest]) -> data_plane_pb2.FetchRequest:
         min_bytes=max(0, request.min_bytes),
         max_bytes=max(1, request.max_bytes),
         takes_kafka_batches=True,
+        client_rack=request.rack_id,
     )
 
 
@@ -134,15 +135,15 @@ def _fetch_by_itself(call: KafkaCall[FetchRequest]) -> Steps[FetchResponse]:
         for wanted in topic.partitions:
             answer = answer_of(wanted.partition)
             partitions.append(answer)
-            wish = _wish(wanted)
-            refusal = _refusal(wanted.partition, wish, found)
+            parameters = _wish(wanted)
+            refusal = _refusal(wanted.partition, parameters, found)
             if refusal is not None:
                 partitions[-1] = answer_of(wanted.partition, refusal)
             elif isinstance(found, KafkaError) or (found, wanted.partition) in answers:
                 answer.error_code = KafkaError.INVALID_REQUEST
             else:
                 answers[found, wanted.partition] = answer
-                _add(question, found, wanted.partition, wish)
+                _add(question, found, wanted.partition, parameters)
         responses.append(FetchableTopicResponse(topic.topic, topic.topic_id, partitions))
     response = FetchResponse(responses=responses)
     if call.fetches is not None and call.fetches.ended:
@@ -153,10 +154,10 @@ def _fetch_by_itself(call: KafkaCall[FetchRequest]) -> Steps[FetchResponse]:
     if len(answers) < sum(len(topic.partitions) for topic in request.topics):
         question.max_wait_ms = 0  # There is already something to report.
     reply = yield from ask(question, data_plane_pb2.FetchResponse)
-    told = [(answers[result.topic_id, result.partition], result) for result in reply.results]
-    for answer, result in told:
+    results = [(answers[result.topic_id, result.partition], result) for result in reply.results]
+    for answer, result in results:
         fill(call, answer, result)
-    is_whole = yield from put_records(call, told)
+    is_whole = yield from put_records(call, results)
     response.throttle_time_ms = throttle_ms(reply, is_busy=not is_whole)
     response.node_endpoints = nodes_named(call, reply)
     return response
@@ -185,9 +186,9 @@ def _begin_session(call: KafkaCall[FetchRequest], fetches: ConnectionFetches) ->
     if reply.HasField("error"):
         fetches.end()
         return None
-    told, is_busy = yield from _take_results(call, session, reply)
+    results, is_busy = yield from _take_results(call, session, reply)
     kept = session.partitions.values()
-    every = {each: refused.get(each) or told.get(each) or answer_of(each.number) for each in kept}
+    every = {each: refused.get(each) or results.get(each) or answer_of(each.number) for each in kept}
     return _answered(call, session, every, reply, is_busy=is_busy)
 
 
@@ -217,8 +218,8 @@ def _go_on(
         # The node's session was evicted, or accepts no more partitions: the consumer starts another one.
         fetches.end()
         return _refused(call, KafkaError.FETCH_SESSION_ID_NOT_FOUND)
-    told, is_busy = yield from _take_results(call, session, reply)
-    news = {each: answer for each, answer in told.items() if each not in refused and answer is not None}
+    results, is_busy = yield from _take_results(call, session, reply)
+    news = {each: answer for each, answer in results.items() if each not in refused and answer is not None}
     return _answered(call, session, refused | news, reply, is_busy=is_busy)
 
 
@@ -287,23 +288,23 @@ def _take_results(
     call: KafkaCall[FetchRequest], session: KafkaFetchSession, reply: data_plane_pb2.FetchResponse
 ) -> Steps[tuple[dict[KeptPartition, PartitionData | None], bool]]:
     """Processes the node's results. Returns the answers (None: nothing new), and whether it was too busy for some."""
-    told: dict[KeptPartition, PartitionData | None] = {}
+    results: dict[KeptPartition, PartitionData | None] = {}
     answers: list[tuple[PartitionData, data_plane_pb2.FetchResult]] = []
     for result in reply.results:
         kept = session.at_node[result.topic_id, result.partition]
-        if result.HasField("error"):
+        if result.HasField("error") or result.HasField("preferred_replica"):
             session.lose(kept)
             session.due[kept] = None
         elif result.entries:
             session.moved(kept, parse_header(result.entries[-1]).last_offset + 1)
         if result.error.code in NOTHING_NOW:
-            told[kept] = None
+            results[kept] = None
             continue
-        answer = told[kept] = answer_of(kept.number)
+        answer = results[kept] = answer_of(kept.number)
         fill(call, answer, result)
         answers.append((answer, result))
     # A consumer that receives no records stays at its offset; the node's session is reset to that.
-    return told, not (yield from put_records(call, answers))
+    return results, not (yield from put_records(call, answers))
 
 
 def _answered(

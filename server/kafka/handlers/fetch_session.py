@@ -82,7 +82,7 @@ class KafkaFetchSession:
         return True
 
     def forget(self, topic: str | bytes, number: int) -> tuple[bytes, int] | None:
-        """Removes a partition. Returns its key in the node's session, or None if it is not there."""
+        """Removes a partition. Returns its key in the node's session, or None if it is absent."""
         kept = self.partitions.pop((topic, number), None)
         if kept is None:
             return None
@@ -90,7 +90,7 @@ class KafkaFetchSession:
         return self.lose(kept)
 
     def lose(self, kept: KeptPartition) -> tuple[bytes, int] | None:
-        """Marks a partition as removed from the node's session. Returns its key there, or None if it was not there."""
+        """Marks a partition as removed from the node's session. Returns its key there, or None if it was absent."""
         if kept.topic_id is None:
             return None
         place = kept.topic_id, kept.number
@@ -177,7 +177,10 @@ class ConnectionFetches:
         """Starts a session in place of the previous one; None if it would be empty or exceed the limit."""
         self.end()
         session, most = KafkaFetchSession(_NO_SESSION, by_id), self.most_partitions
-        if not all(session.want(topic, number, wish, most) for topic, number, wish in wanted) or not session.partitions:
+        if (
+            not all(session.want(topic, number, parameters, most) for topic, number, parameters in wanted)
+            or not session.partitions
+        ):
             return None
         self._size = len(session.partitions)
         self._space.resize(0, self._size)

@@ -66,6 +66,8 @@ def fill(call: KafkaCall[FetchRequest], answer: PartitionData, result: data_plan
     # Without transactions, the last stable offset is the high watermark.
     answer.last_stable_offset = result.high_watermark
     answer.log_start_offset = result.log_start_offset
+    if result.HasField("preferred_replica"):
+        answer.preferred_read_replica = result.preferred_replica
 
 
 def put_records(

@@ -108,8 +108,8 @@ def delete_groups(call: KafkaCall[DeleteGroupsRequest]) -> Steps[DeleteGroupsRes
 
 
 def _named(names: Mapping[K, str], wanted: Sequence[str]) -> list[K]:
-    asked = {name.lower() for name in wanted}
-    return [value for value, name in names.items() if name.lower() in asked]
+    lowered = {name.lower() for name in wanted}
+    return [value for value, name in names.items() if name.lower() in lowered]
 
 
 def _described(call: KafkaCall[DescribeGroupsRequest], group: groups_pb2.GroupDescription) -> DescribedGroup:

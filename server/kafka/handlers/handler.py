@@ -48,7 +48,7 @@ class KafkaClusterView(Protocol):
         """Returns the overrides in a topic's configuration; None if the topic does not exist."""
 
     def topic_names(self) -> Iterable[str]:
-        """Returns the names of all topics that the client may know of."""
+        """Returns the names of all topics that the client may see."""
 
     def partition_count(self, name: str) -> int:
         """Returns the number of partitions of a topic; 0 if no topic has that name."""
@@ -85,12 +85,12 @@ class LongWork(NamedTuple):
     """A step that runs work on a worker thread; the handler is sent its result.
 
     Arguments:
-        is_password: the work hashes a password, possibly of an unauthenticated client: it competes only with its kind.
+        to_sign_in: the work is for an authentication, possibly of a stranger: it competes only with its kind.
         size_bytes: memory held until it is done.
     """
 
     work: Callable[[], object]
-    is_password: bool = False
+    to_sign_in: bool = False
     size_bytes: int = 0
 
 
@@ -139,18 +139,18 @@ def ask_all(messages: Sequence[ProtoMessage], kind: type[ReplyT]) -> Steps[list[
         for reply in cast("list[ProtoMessage]", replies):
             if isinstance(reply, Error):
                 raise RefusedAsAWholeError(reply)
-            assert isinstance(reply, kind), f"a {type(reply).__name__} is no {kind.__name__}"
+            assert isinstance(reply, kind), f"a {type(reply).__name__} is not a {kind.__name__}"
             collected.append(reply)
     return collected
 
 
-def hash_password(work: Callable[[], T]) -> Steps[T]:
-    """Hashes a password on a worker thread.
+def work_to_sign_in(work: Callable[[], T]) -> Steps[T]:
+    """Hashes a password, or reads the keys for tokens, on a worker thread.
 
     Raises:
-        KafkaConnectionRefusedError: too many passwords are being hashed.
+        KafkaConnectionRefusedError: too many clients wait for that.
     """
-    done = yield LongWork(work, is_password=True)
+    done = yield LongWork(work, to_sign_in=True)
     return cast("T", done)
 
 

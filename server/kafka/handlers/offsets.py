@@ -64,14 +64,14 @@ def list_offsets(call: KafkaCall[ListOffsetsRequest]) -> Steps[ListOffsetsRespon
         response.append(ListOffsetsTopicResponse(topic.name, partitions))
     while question.partitions:
         reply = yield from ask(question, data_plane_pb2.ListOffsetsResponse)
-        asked = {(each.topic_id, each.partition): each for each in question.partitions}
+        requested = {(each.topic_id, each.partition): each for each in question.partitions}
         question = data_plane_pb2.ListOffsetsRequest(timeout_ms=timeout_ms, takes_kafka_batches=True)
         for result in reply.results:
             place = result.topic_id, result.partition
-            again = yield from _fill(answers[place], asked[place], result)
+            again = yield from _fill(answers[place], requested[place], result)
             if again is not None:
                 # The searched part has no such record, or the limit of one reply was reached.
-                question.partitions.add().CopyFrom(asked[place])
+                question.partitions.add().CopyFrom(requested[place])
                 question.partitions[-1].first_offset = again
     return ListOffsetsResponse(topics=response)
 

@@ -120,10 +120,10 @@ def alter_reassignments(
             keep_replication_factor=not request.allow_replication_factor_change,
         )
         reply = yield from ask(question, admin_pb2.ReassignPartitionsResponse)
-        for wish, told in zip(part, reply.results, strict=True):
-            if told.HasField("error"):
-                code = _code_of_wish(kafka_code(told.error), is_cancellation=not wish.replicas)
-                _refuse(waiting[wish.topic, wish.partition], code, told.error.message)
+        for requested, result in zip(part, reply.results, strict=True):
+            if result.HasField("error"):
+                code = _code_of_wish(kafka_code(result.error), is_cancellation=not requested.replicas)
+                _refuse(waiting[requested.topic, requested.partition], code, result.error.message)
                 is_refused |= code is KafkaError.CLUSTER_AUTHORIZATION_FAILED
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,

@@ -26,7 +26,7 @@ TOPICS_AT_ONCE = 500
 def describe_topic_partitions(
     call: KafkaCall[DescribeTopicPartitionsRequest],
 ) -> Steps[DescribeTopicPartitionsResponse]:
-    """Answers DescribeTopicPartitions. Without names it describes all topics that the client may know of."""
+    """Answers DescribeTopicPartitions. Without names it describes all topics that the client may see."""
     request, cursor = call.message, call.message.cursor
     everything = not request.topics
     if cursor is not None and cursor.partition_index < 0:
@@ -86,17 +86,17 @@ class _Page:
             return
         is_continued = self._begin is not None and self._begin.topic_name == topic.name
         first = self._begin.partition_index if self._begin is not None and is_continued else 0
-        told = topic.partitions[first : first + self.left]
-        self.left -= len(told)
-        if first + len(told) < len(topic.partitions):
-            self.next_begin = NextPageBegin(topic.name, first + len(told))
+        shown = topic.partitions[first : first + self.left]
+        self.left -= len(shown)
+        if first + len(shown) < len(topic.partitions):
+            self.next_begin = NextPageBegin(topic.name, first + len(shown))
         self.topics.append(
             DescribeTopicPartitionsResponseTopic(
                 KafkaError.NONE,
                 topic.name,
                 topic.topic_id,
                 topic.internal,
-                [self._partition(each, alive) for each in told],
+                [self._partition(each, alive) for each in shown],
                 topic.allowed_operations,
             )
         )

@@ -7,7 +7,7 @@ import grpc
 from quorumlog.server.observability.metrics import Meters
 from quorumlog.server.transport.clients.client_requests import ClientRequests
 from quorumlog.server.transport.clients.unary_calls import Handlers, unary_handler
-from quorumlog.v1 import acls_pb2, admin_pb2, credentials_pb2, quotas_pb2
+from quorumlog.v1 import acls_pb2, admin_pb2, credentials_pb2, node_settings_pb2, quotas_pb2
 
 SERVICE = "quorumlog.v1.Admin"
 
@@ -46,6 +46,8 @@ def admin_handlers(requests: ClientRequests, meters: Meters) -> Handlers:
         "DescribeRevocations": credentials_pb2.DescribeRevocationsRequest,
         "AlterClientQuotas": quotas_pb2.AlterClientQuotasRequest,
         "DescribeClientQuotas": quotas_pb2.DescribeClientQuotasRequest,
+        "AlterNodeSettings": node_settings_pb2.AlterNodeSettingsRequest,
+        "DescribeNodeSettings": node_settings_pb2.DescribeNodeSettingsRequest,
         "DescribeNode": admin_pb2.DescribeNodeRequest,
     }
     return grpc.method_handlers_generic_handler(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import grpc
 import grpc.aio
@@ -10,6 +11,7 @@ import grpc.aio
 from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.observability.metrics import Meters
 from quorumlog.server.partition.batch_admission import check_acks, check_request_size
+from quorumlog.server.step.dynamic_values import DynamicValues
 from quorumlog.server.step.wire_errors import error
 from quorumlog.server.transport.caller_identity import Context, origin_of
 from quorumlog.server.transport.clients.client_requests import ClientRequests
@@ -42,6 +44,10 @@ class DataPlaneService:
     def open_streams(self) -> int:
         """Number of streams being served."""
         return self._streams.open
+
+    def follow_settings(self, values: DynamicValues) -> None:
+        """Changes the maximum size of a produce request."""
+        self._limits = replace(self._limits, request_bytes=values.request_bytes)
 
     def handlers(self) -> Handlers:
         """Returns the handlers for the gRPC server."""

@@ -114,7 +114,7 @@ class RequestTimes:
             return
         trace.answered_s = self._clock()
         if trace.kind == _PRODUCE and answer.HasField("trace"):
-            # The node knows only when the step started in which it produced the answer.
+            # The node records only when the step started in which it produced the answer.
             _finish_batch_trace(answer, trace.answered_s - trace.came_s)
         for code in _codes_in(answer):
             self.errors[trace.kind, ErrorCode.Name(code)] += 1

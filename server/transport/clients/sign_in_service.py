@@ -40,7 +40,14 @@ class KeysForNode:
 
     async def bring(self) -> None:
         """Reads the file, off the node's thread."""
-        verifier = await asyncio.to_thread(self._file.current)
+        self.give(await asyncio.to_thread(self.read))
+
+    def read(self) -> TokenVerifier:
+        """Returns a verifier with the current keys. May block on the disk."""
+        return self._file.current()
+
+    def give(self, verifier: TokenVerifier) -> None:
+        """Passes a verifier to the node, before a token is verified. Called on the event loop."""
         if verifier is not self._given:
             self._given = verifier
             self._emit(TokenKeysRead(verifier))

@@ -151,9 +151,15 @@ _APPEND_REQUEST_TAG = field_tag(peer_pb2.GroupMessage, "append_request")
 _ENTRIES_TAG = field_tag(peer_pb2.AppendRequest, "entries")
 
 
-def encode_hello(identity: PeerIdentity) -> bytes:
-    """Encodes the first frame of a stream in each direction."""
-    return peer_pb2.Frame(identity=encode_identity(identity)).SerializeToString()
+def encode_hello(identity: PeerIdentity, socket_port: int = 0, socket_token: bytes = b"") -> bytes:
+    """Encodes the first frame of a stream in each direction.
+
+    Arguments:
+        socket_port, socket_token: of the socket that this node announces; 0: none.
+    """
+    return peer_pb2.Frame(
+        identity=encode_identity(identity), socket_port=socket_port, socket_token=socket_token
+    ).SerializeToString()
 
 
 def _vote_request(wire: peer_pb2.GroupMessage, message: VoteRequest) -> None:
@@ -186,6 +192,7 @@ def _append_response(wire: peer_pb2.GroupMessage, message: AppendResponse) -> No
     body.rejected = message.rejected
     body.hint_index = message.hint_index
     body.hint_term = message.hint_term
+    body.has_readers = message.has_readers
     body.SetInParent()
 
 
@@ -229,14 +236,14 @@ _ENCODERS: dict[type[Message], _Encoder] = {
 # -- decoding frames -------------------------------------------------------------------------------------------
 
 
-def parse_frame(data: bytes) -> peer_pb2.Frame:
+def parse_frame(data: bytes | bytearray) -> peer_pb2.Frame:
     """Parses received bytes.
 
     Raises:
         FrameError: they are not a frame.
     """
     try:
-        return peer_pb2.Frame.FromString(data)
+        return peer_pb2.Frame.FromString(data)  # type: ignore[arg-type]  # it takes a bytearray, too
     except DecodeError:
         raise FrameError(f"{len(data)} bytes that are not a frame") from None
 
@@ -322,7 +329,9 @@ def _read_entries(group: int, term: int, index: int, entry_term: int, sealed: It
 
 def _read_append_response(item: peer_pb2.GroupMessage, sender: int, to: int) -> Message:
     body = item.append_response
-    return AppendResponse(sender, to, item.term, body.index, body.rejected, body.hint_index, body.hint_term)
+    return AppendResponse(
+        sender, to, item.term, body.index, body.rejected, body.hint_index, body.hint_term, body.has_readers
+    )
 
 
 def _read_heartbeat(item: peer_pb2.GroupMessage, sender: int, to: int) -> Message:

@@ -34,12 +34,15 @@ from quorumlog.server.step.events import (
 from quorumlog.server.transport.credentials import PeerDialer
 from quorumlog.server.transport.peers.peer_codec import FrameError, decode_identity, encode_frame, encode_identity
 from quorumlog.server.transport.peers.peer_session import OUTBOUND, InboundSession, LinkBrokenError, OutboundSession
+from quorumlog.server.transport.peers.peer_sockets import Expected
 from quorumlog.server.transport.supervision import Supervisor
 from quorumlog.v1 import peer_pb2
 
 IDENTIFY_TIMEOUT_S = 1.0
 FIRST_BACKOFF_S = 0.05
 MAX_BACKOFF_S = 1.0
+#: Pause before a socket of a peer is tried again that could not be reached, such as one behind a firewall.
+SOCKET_AGAIN_S = 60.0
 
 
 @dataclass(slots=True)
@@ -54,6 +57,7 @@ class _Peer:
     generation: int = 0
     hurry: asyncio.Event = field(default_factory=asyncio.Event)
     last_complaint: str = ""
+    no_socket_until_s: float = 0.0
 
 
 class PeerLinks:
@@ -68,7 +72,7 @@ class PeerLinks:
             there,
             even if it refuses us. Its own node id is not passed: one node could claim several.
         dialer: opens connections.
-        node_at: returns which node should answer at an address that is to be identified; None if unknown.
+        node_at: returns which node should answer at an address to be identified; None if unknown.
     """
 
     def __init__(
@@ -143,9 +147,18 @@ class PeerLinks:
     # -- streams opened by peers -----------------------------------------------------------------------------------
 
     async def serve(
-        self, stream: Stream, identity: PeerIdentity, generation: int, context: grpc.aio.ServicerContext[bytes, bytes]
+        self,
+        stream: Stream,
+        identity: PeerIdentity,
+        generation: int,
+        context: grpc.aio.ServicerContext[bytes, bytes],
+        expected: Expected | None = None,
     ) -> str:
-        """Serves a stream of an accepted peer until it ends; returns the reason."""
+        """Serves a stream of an accepted peer until it ends; returns the reason.
+
+        Arguments:
+            expected: the socket that has been announced to the peer for the frames of this stream.
+        """
         peer = self._peer(identity.node_id)
         session = self._join(peer, stream, identity, generation)
         if session is None:
@@ -155,7 +168,9 @@ class PeerLinks:
         reason = "the peer has disconnected"
         try:
             directory = session.identity.directory_id
-            await session.run(stream, context, self._own_id, lambda frame: self._received(peer, frame, directory))
+            await session.run(
+                stream, context, self._own_id, lambda frame: self._received(peer, frame, directory), expected
+            )
         except LinkBrokenError as error:
             reason = str(error)
         finally:
@@ -192,6 +207,7 @@ class PeerLinks:
             started = asyncio.get_running_loop().time()
             try:
                 identity = await self._greet(peer, session)
+                await self._open_socket(peer, session)
                 peer.outbound = session
                 was_up = True
                 peer.last_complaint = ""
@@ -226,6 +242,16 @@ class PeerLinks:
         if refusal is not None:
             raise LinkBrokenError(f"refused: {refusal}")
         return identity
+
+    async def _open_socket(self, peer: _Peer, session: OutboundSession) -> None:
+        """Opens the socket for entries. A port that could not be reached is not tried again for a while."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s < peer.no_socket_until_s:
+            return
+        reason = await session.open_socket()
+        if reason:
+            peer.no_socket_until_s = now_s + SOCKET_AGAIN_S
+            self._log.info("peer_socket_unreachable", peer=peer.node_id, address=peer.address, reason=reason)
 
     async def _pause(self, peer: _Peer, backoff_s: float) -> None:
         """Waits before the next attempt, or until the peer itself connects."""

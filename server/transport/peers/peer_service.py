@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from typing import Protocol
 
 import grpc
 import grpc.aio
@@ -25,6 +25,7 @@ from quorumlog.server.transport.peers.peer_codec import (
 )
 from quorumlog.server.transport.peers.peer_links import PeerLinks
 from quorumlog.server.transport.peers.peer_session import CLUSTER_KEY, GENERATION_KEY, HELLO_TIMEOUT_S, WANTED_KEY
+from quorumlog.server.transport.peers.peer_sockets import Expected, PeerSocketListener
 from quorumlog.server.transport.peers.refused_peers import RefusedPeers
 from quorumlog.server.transport.principals import node_id_of
 from quorumlog.v1 import peer_pb2
@@ -32,33 +33,43 @@ from quorumlog.v1 import peer_pb2
 SERVICE = "quorumlog.v1.Peer"
 
 
+class ServedNode(Protocol):
+    """The node behind the service; implemented by ``Node``."""
+
+    @property
+    def identity(self) -> PeerIdentity:
+        """Its current identity."""
+
+    def standing(self, asker: int) -> ClusterStanding:
+        """Returns its view of the cluster, for a node that looks for one."""
+
+    def accepts_peer(self, identity: PeerIdentity) -> str | None:
+        """Returns why that peer's streams are refused; None if they are accepted."""
+
+
 class PeerService:
     """Serves peers.
 
     Arguments:
-        identity: returns this node's current identity.
-        standing: ``Node.standing``.
-        accepts: ``Node.accepts_peer``.
         refused: is notified of refused peers.
         by_certificate: a caller must have the certificate of the node that it claims to be.
+        sockets: accepts sockets for the frames of data streams; None: frames stay on the streams.
     """
 
     def __init__(
         self,
-        *,
-        identity: Callable[[], PeerIdentity],
-        standing: Callable[[int], ClusterStanding],
-        accepts: Callable[[PeerIdentity], str | None],
+        node: ServedNode,
         links: PeerLinks,
         refused: RefusedPeers,
+        *,
         by_certificate: bool = False,
+        sockets: PeerSocketListener | None = None,
     ) -> None:
-        self._by_certificate = by_certificate
-        self._identity = identity
-        self._standing = standing
-        self._accepts = accepts
+        self._node = node
         self._links = links
         self._refused = refused
+        self._by_certificate = by_certificate
+        self._sockets = sockets
 
     def handlers(self) -> Handlers:
         """Returns the handlers for the gRPC server."""
@@ -81,13 +92,13 @@ class PeerService:
         asker = PeerIdentity(said.cluster_id, said.node_id, said.directory_id, said.boot_id, said.address)
         if (stranger := self._stranger(asker, context)) is not None:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, self._refuse(asker, context, stranger))
-        standing = self._standing(request.identity.node_id)
+        standing = self._node.standing(request.identity.node_id)
         voters = [
             peer_pb2.QuorumMember(node_id=node_id, directory_id=directory, address=address)
             for node_id, directory, address in standing.voters
         ]
         answer = peer_pb2.IdentifyResponse(
-            identity=encode_identity(self._identity()),
+            identity=encode_identity(self._node.identity),
             voters=voters,
             known_directory_id=standing.known_directory,
             applied_index=standing.applied_index,
@@ -107,15 +118,25 @@ class PeerService:
         await self._serve(Stream.SNAPSHOT, context)
 
     async def _serve(self, stream: Stream, context: Context) -> None:
-        identity, generation = await self._greet(context)
+        if self._sockets is None or stream is not Stream.DATA:
+            await self._serve_until_end(stream, context, None)
+            return
+        expected = self._sockets.expect()
+        try:
+            await self._serve_until_end(stream, context, expected)
+        finally:
+            self._sockets.forget(expected)
+
+    async def _serve_until_end(self, stream: Stream, context: Context, expected: Expected | None) -> None:
+        identity, generation = await self._greet(context, expected)
         try:
             async with asyncio.timeout(_seconds_until(certificate_end_s(context))):
-                reason = await self._links.serve(stream, identity, generation, context)
+                reason = await self._links.serve(stream, identity, generation, context, expected)
         except TimeoutError:
             reason = ENDED
         await context.abort(grpc.StatusCode.ABORTED, reason)
 
-    async def _greet(self, context: Context) -> tuple[PeerIdentity, int]:
+    async def _greet(self, context: Context, expected: Expected | None) -> tuple[PeerIdentity, int]:
         """Exchanges identities with the opener of a stream; ends the call if it is refused."""
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
@@ -130,7 +151,8 @@ class PeerService:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         await refuse_ended(context)
         await self._admit(identity, context)
-        await context.write(encode_hello(self._identity()))
+        announced = (0, b"") if expected is None else (expected.port, expected.token)
+        await context.write(encode_hello(self._node.identity, *announced))
         return identity, generation
 
     def _stranger(self, identity: PeerIdentity, context: Context) -> str | None:
@@ -146,13 +168,13 @@ class PeerService:
     async def _admit(self, identity: PeerIdentity, context: Context) -> None:
         # A claimed identity may only refuse its own stream: a stranger that claims to be two controllers of another
         # cluster could otherwise stop a node that is not ready yet.
-        own, wanted = self._identity(), _said(context, WANTED_KEY)
+        own, wanted = self._node.identity, _said(context, WANTED_KEY)
         if (stranger := self._stranger(identity, context)) is not None:
             refusal: str | None = stranger
         elif wanted is not None and wanted != own.node_id:
             refusal = f"node {own.node_id} answers at {own.address}, expected node {wanted}"
         else:
-            refusal = self._accepts(identity)
+            refusal = self._node.accepts_peer(identity)
         if refusal is None:
             self._refused.accepted(identity.node_id)
             return

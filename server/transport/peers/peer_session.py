@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 import grpc
 import grpc.aio
 
+from quorumlog.server.config.setting_values import parse_address
 from quorumlog.server.step.events import PeerFrame, PeerIdentity, Stream
 from quorumlog.server.transport.credentials import PeerDialer
 from quorumlog.server.transport.peers.peer_codec import (
@@ -18,18 +19,23 @@ from quorumlog.server.transport.peers.peer_codec import (
     encode_hello,
     parse_frame,
 )
+from quorumlog.server.transport.peers.peer_sockets import CLOSED_BY_PEER, Expected, PeerSocket, dial
+from quorumlog.v1 import peer_pb2
 from quorumlog.wire.entry import CorruptEntryError
 
 #: Metadata key with the number of the sender's attempt to which a stream belongs.
 GENERATION_KEY = "quorumlog-generation"
-#: Metadata key with the id of the node for which a stream is meant. Otherwise a node at the address of a lost one,
-#: which is still dialled there, would mistake streams meant for that one for later attempts of its own peers, and break
-#: theirs.
+#: Metadata key with the id of the node for which a stream is intended. Otherwise a node at the address of a lost one,
+#: which is still dialled there, would mistake streams intended for that one for later attempts of its own peers, and
+#: break theirs.
 WANTED_KEY = "quorumlog-wanted-node"
 #: Metadata key with the cluster id of a node that refuses a stream.
 CLUSTER_KEY = "quorumlog-cluster-id"
-#: From opening a stream to the peer's first frame. A paused process accepts connections but never answers.
-HELLO_TIMEOUT_S = 2.0
+#: From opening a stream to the peer's first frame: longer than an attempt to connect may take. A paused process accepts
+#: connections but never answers.
+HELLO_TIMEOUT_S = 5.0
+#: Wait for the reason for which the peer has closed a socket.
+_REASON_S = 0.1
 #: Frames and bytes that may wait on one stream. The node's own pacing is far lower; beyond this the peer does not read.
 MAX_QUEUED_FRAMES = 4_096
 MAX_QUEUED_BYTES = 64 << 20
@@ -101,6 +107,9 @@ class OutboundSession:
     """
 
     def __init__(self, node_id: int, address: str, generation: int, dialer: PeerDialer) -> None:
+        self._node_id = node_id
+        self._dialer = dialer
+        self._socket: PeerSocket | None = None
         metadata = ((GENERATION_KEY, str(generation)), (WANTED_KEY, str(node_id)))
         self._channels = {stream: dialer.channel(address, node_id) for stream in _METHODS}
         self._calls = {
@@ -109,16 +118,21 @@ class OutboundSession:
         }
         self._queues = {stream: FrameQueue() for stream in _METHODS}
         self._closed = asyncio.Event()
+        self._announced = 0, b""
         self.address = address
         self.identity: PeerIdentity | None = None
 
     def send(self, stream: Stream, data: bytes) -> bool:
         """Queues one of our frames; False if that queue is full."""
+        if self._socket is not None and stream is Stream.DATA:
+            return self._socket.send(data)
         return self._queues[stream].put(data)
 
     def close(self) -> None:
         """Closes the streams; ``run`` then raises LinkBrokenError."""
         self._closed.set()
+        if self._socket is not None:
+            self._socket.close()
         for call in self._calls.values():
             call.cancel()
 
@@ -135,16 +149,33 @@ class OutboundSession:
             raise LinkBrokenError("no answer in time") from None
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.BaseError):
             raise await self._explain() from None
-        identities = [_identity_in(answer) for answer in answers]
+        hellos = {stream: _hello_in(answer) for stream, answer in answers.items()}
+        identities = [_identity_in(hello) for hello in hellos.values()]
         if any(identity != identities[0] for identity in identities):
             raise LinkBrokenError("the streams reached different processes")
+        data = hellos[Stream.DATA]
+        self._announced = data.socket_port, data.socket_token
         self.identity = identities[0]
         return identities[0]
 
-    async def _exchange_hellos(self, hello: bytes) -> list[object]:
+    async def _exchange_hellos(self, hello: bytes) -> dict[Stream, object]:
         for call in self._calls.values():
             await call.write(hello)
-        return [await call.read() for call in self._calls.values()]
+        return {stream: await call.read() for stream, call in self._calls.items()}
+
+    async def open_socket(self) -> str:
+        """Moves the data stream to a socket if the peer has announced one; returns why it cannot be reached, or an
+        empty string.
+        """
+        port, token = self._announced
+        if not port:
+            return ""
+        host = parse_address(self.address)[0]
+        try:
+            self._socket = await dial(host, port, token, self._node_id, self._dialer.contexts)
+        except OSError as error:
+            return one_line(str(error))
+        return ""
 
     async def run(self, own_id: int, receive: Receive) -> None:
         """Writes queued frames and delivers received ones until the link breaks.
@@ -156,6 +187,7 @@ class OutboundSession:
         peer = self.identity.node_id
         await run_until_first(
             self._closed,
+            *(() if self._socket is None else (carry(self._socket, Stream.DATA_ANSWER, peer, own_id, receive),)),
             *(self._queues[stream].drain(call.write) for stream, call in self._calls.items()),
             *(
                 read_frames(call.read, _ANSWER_OF[stream], peer, own_id, receive)
@@ -193,6 +225,7 @@ class InboundSession:
         self._queues = {answer: FrameQueue() for answer in _ANSWER_OF.values()}
         self._closed = asyncio.Event()
         self._open: set[Stream] = set()
+        self._socket: PeerSocket | None = None
 
     def is_older_than(self, identity: PeerIdentity, generation: int) -> bool:
         """True if streams of that attempt replace these: of another process, or of a later attempt."""
@@ -204,11 +237,21 @@ class InboundSession:
 
     def send(self, stream: Stream, data: bytes) -> bool:
         """Queues an answer; False if that queue is full."""
+        if self._socket is not None and stream is Stream.DATA_ANSWER:
+            return self._socket.send(data)
         return self._queues[stream].put(data)
 
     def close(self) -> None:
         """Closes the streams; ``run`` then raises LinkBrokenError."""
         self._closed.set()
+
+    async def _carry(self, expected: Expected, stream: Stream, own_id: int, receive: Receive) -> None:
+        peer_socket = await expected.socket
+        if not peer_socket.is_of(self.identity.node_id):
+            raise LinkBrokenError("its socket has the certificate of another node")
+        self._socket = peer_socket
+        peer_socket.send(expected.token)
+        await carry(peer_socket, stream, self.identity.node_id, own_id, receive)
 
     async def run(
         self,
@@ -216,8 +259,12 @@ class InboundSession:
         context: grpc.aio.ServicerContext[bytes, bytes],
         own_id: int,
         receive: Receive,
+        expected: Expected | None = None,
     ) -> None:
         """Delivers frames and writes queued answers of one stream until the link breaks.
+
+        Arguments:
+            expected: the socket that has been announced to the peer.
 
         Raises:
             LinkBrokenError: always, eventually.
@@ -225,9 +272,33 @@ class InboundSession:
         self._open.add(stream)
         await run_until_first(
             self._closed,
+            *(() if expected is None else (self._carry(expected, stream, own_id, receive),)),
             self._queues[_ANSWER_OF[stream]].drain(context.write),
             read_frames(context.read, stream, self.identity.node_id, own_id, receive),
         )
+
+
+async def carry(peer_socket: PeerSocket, stream: Stream, sender: int, own_id: int, receive: Receive) -> None:
+    """Delivers the frames of a socket until it ends.
+
+    Raises:
+        LinkBrokenError: it ended, or the peer sent something invalid.
+    """
+
+    def take(data: bytes | bytearray) -> None:
+        try:
+            frame = decode_frame(parse_frame(data), stream, sender, own_id)
+        except (FrameError, CorruptEntryError) as error:
+            peer_socket.close(f"dropped, the peer sent an invalid frame: {error}")
+            return
+        receive(frame)
+
+    peer_socket.deliver_to(take)
+    reason = await peer_socket.ended
+    if reason == CLOSED_BY_PEER:
+        # The peer also ends its streams, and they give the reason.
+        await asyncio.sleep(_REASON_S)
+    raise LinkBrokenError(reason)
 
 
 async def read_frames(
@@ -276,11 +347,18 @@ async def run_until_first(closed: asyncio.Event, *loops: Coroutine[object, objec
     raise LinkBrokenError("the link was closed")
 
 
-def _identity_in(answer: object) -> PeerIdentity:
+def _hello_in(answer: object) -> peer_pb2.Frame:
     if not isinstance(answer, bytes):
         raise LinkBrokenError("the peer closed the stream before it sent its identity")
     try:
-        return decode_identity(parse_frame(answer).identity)
+        return parse_frame(answer)
+    except FrameError as error:
+        raise LinkBrokenError(str(error)) from None
+
+
+def _identity_in(hello: peer_pb2.Frame) -> PeerIdentity:
+    try:
+        return decode_identity(hello.identity)
     except FrameError as error:
         raise LinkBrokenError(str(error)) from None
 

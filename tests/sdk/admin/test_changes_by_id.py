@@ -21,8 +21,8 @@ GONE = error(Code.UNKNOWN_TOPIC_OR_PARTITION, retriable=False)
 
 
 class Nodes:
-    """Nodes that know one topic by its id. The first change of it is carried out and its answer lost; before the
-    second one the topic has been deleted, and another one has its name."""
+    """Nodes that have one topic, identified by its id. The first change of it is carried out and its answer lost;
+    before the second one the topic has been deleted, and another one has its name."""
 
     def __init__(self, cluster: ScriptedCluster, admin: AsyncAdmin) -> None:
         self.cluster = cluster
@@ -41,7 +41,7 @@ class Nodes:
         if len(self.asked) == 1:
             self.cluster.topic_id = NEXT
             self.cluster.first_group += 1
-            # The client hears of that topic in the meantime.
+            # The client receives that topic in the meantime.
             self.refresh = asyncio.create_task(self.admin._cluster.ask_metadata(["t"]))
             return LOST
         return GONE
@@ -64,9 +64,9 @@ class Nodes:
         return admin_pb2.ReassignPartitionsResponse(results=[result])
 
     def delete_records(self, request: admin_pb2.DeleteRecordsRequest) -> admin_pb2.DeleteRecordsResponse:
-        asked = request.partitions[0]
+        part = request.partitions[0]
         result = admin_pb2.DeleteRecordsResult(
-            topic_id=asked.topic_id, partition=0, error=self.outcome(asked.topic_id), log_start_offset=-1
+            topic_id=part.topic_id, partition=0, error=self.outcome(part.topic_id), log_start_offset=-1
         )
         return admin_pb2.DeleteRecordsResponse(results=[result])
 
@@ -81,7 +81,7 @@ async def test_a_deletion_that_is_asked_for_again_means_the_same_topic(
     cluster: ScriptedCluster, admin: AsyncAdmin
 ) -> None:
     nodes = Nodes(cluster, admin)
-    await admin.delete_topics(["t"])  # What it meant is gone: done.
+    await admin.delete_topics(["t"])  # The topic to delete is gone: done.
     assert nodes.asked == [FORMER, FORMER]
 
 
@@ -105,35 +105,35 @@ async def test_a_change_that_is_asked_for_again_means_the_same_topic(
 
 
 async def test_a_topic_that_is_not_there_is_no_later_one(cluster: ScriptedCluster, admin: AsyncAdmin) -> None:
-    asked: list[bytes] = []
+    requests: list[bytes] = []
 
     def delete(request: admin_pb2.DeleteTopicsRequest) -> admin_pb2.DeleteTopicsResponse:
-        asked.extend(request.topic_ids)
+        requests.extend(request.topic_ids)
         return admin_pb2.DeleteTopicsResponse(results=[admin_pb2.TopicResult(name="other", error=GONE)])
 
     cluster.on_delete_topics = delete
     with pytest.raises(UnknownTopicOrPartitionError):
         await admin.delete_topics(["other"])
-    assert asked == [NO_TOPIC_ID]
+    assert requests == [NO_TOPIC_ID]
 
 
 async def test_an_election_is_asked_for_by_id(cluster: ScriptedCluster, admin: AsyncAdmin) -> None:
-    asked: list[bytes] = []
+    requests: list[bytes] = []
 
     def elect(request: admin_pb2.ElectLeadersRequest) -> admin_pb2.ElectLeadersResponse:
-        asked.extend(named.topic_id for named in request.partitions)
+        requests.extend(named.topic_id for named in request.partitions)
         return admin_pb2.ElectLeadersResponse(results=[admin_pb2.ElectLeadersResult(topic="t", partition=0)])
 
     cluster.on_elect = elect
     assert await admin.elect_leaders([TopicPartition("t", 0)]) == {TopicPartition("t", 0): None}
-    assert asked == [cluster.topic_id]
+    assert requests == [cluster.topic_id]
 
 
 # -- producer names ---------------------------------------------------------------------------------------------------
 
 
 class Names:
-    """Nodes that know producer names. The first deletion is carried out and its answer lost; before the second one the
+    """Nodes that have producer names. The first deletion is carried out and its answer lost; before the second one the
     name has been claimed again."""
 
     def __init__(self, cluster: ScriptedCluster) -> None:

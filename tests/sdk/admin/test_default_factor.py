@@ -1,4 +1,4 @@
-"""Replicas of a topic that names no number: it survives a loss if the cluster is meant to carry it."""
+"""Replicas of a topic that names no number: it survives a loss if the cluster is configured for it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Nodes:
         (5, 3, 3),
         (1, 3, 3),  # It is starting: to give it one replica would be a silent loss of safety.
         (2, 3, 3),
-        (0, 3, 3),  # It has not formed; the nodes say so.
+        (0, 3, 3),  # It has not formed; the nodes report it.
     ],
 )
 async def test_it_is_three_unless_the_cluster_is_meant_to_be_smaller(

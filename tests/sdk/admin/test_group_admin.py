@@ -125,7 +125,7 @@ async def test_groups_are_described_with_what_they_have_committed(
     assert (empty.group_id, empty.offsets) == ("empty", {})
     assert script.count("FetchOffsets") == (0 if knows_offsets else 2), "an older coordinator is asked apart"
     [group] = await admin.describe_groups(["g"])
-    assert group.offsets is None, "nobody has asked for it"
+    assert group.offsets is None, "it was not requested"
 
 
 @pytest.mark.parametrize("offset", [4, 101])
@@ -173,13 +173,13 @@ async def test_a_change_of_offsets_that_is_asked_for_again_means_the_same_topic(
 ) -> None:
     """Its first answer is lost; before it is asked for again, the topic is deleted and another one has its name."""
     await admin.alter_group_offsets("g", {T0: 5})
-    asked = []
+    requests = []
 
     def lose_the_answer(question: Asked) -> errors_pb2.Error | None:
         if question.method != method:
             return None
-        asked.append(question)
-        if len(asked) > 1:
+        requests.append(question)
+        if len(requests) > 1:
             return None
         script.cluster.topic_id, script.cluster.first_group = b"fedcba9876543210", 2000
         return error(Code.REQUEST_TIMED_OUT, definite=False)
@@ -193,7 +193,7 @@ async def test_a_change_of_offsets_that_is_asked_for_again_means_the_same_topic(
             await admin.alter_group_offsets("g", {T0: 6})
         assert not caught.value.definite, "the first attempt may have been carried out"
         assert (script.groups["g"].offsets[0].topic_id, script.groups["g"].offsets[0].offset) == (TOPIC_ID, 5)
-    assert len(asked) == 2
+    assert len(requests) == 2
 
 
 async def test_groups_are_deleted_and_a_lost_answer_is_no_failure(

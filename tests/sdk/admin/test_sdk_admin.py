@@ -65,41 +65,41 @@ async def test_a_node_that_is_behind_does_not_turn_back_what_was_described(three
 
 
 async def test_a_refused_topic_is_an_error_and_a_passing_refusal_is_tried_again(cluster: ScriptedCluster) -> None:
-    asked = 0
+    count = 0
 
     async def create(request: admin_pb2.CreateTopicsRequest) -> admin_pb2.CreateTopicsResponse:
-        nonlocal asked
-        asked += 1
+        nonlocal count
+        count += 1
         answer = admin_pb2.CreateTopicsResponse()
         for topic in request.topics:
             result = answer.results.add(name=topic.name)
             if topic.replication_factor == 2:
                 result.error.CopyFrom(error(Code.INVALID_REPLICATION_FACTOR, retriable=False))
-            elif asked < 3:
+            elif count < 3:
                 result.error.CopyFrom(error(Code.NOT_CONTROLLER))
         return answer
 
     cluster.on_create = create
     async with AsyncAdmin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         await admin.create_topics([NewTopic("t", 1, 1)])
-        assert asked == 3
+        assert count == 3
         with pytest.raises(InvalidReplicationFactorError):
             await admin.create_topics([NewTopic("t", 1, 2)])
-        assert asked == 4
+        assert count == 4
 
 
 @pytest.mark.parametrize("sure", [True, False])
 async def test_a_topic_that_exists_is_an_error_unless_our_own_first_attempt_may_have_made_it(
     cluster: ScriptedCluster, sure: bool
 ) -> None:
-    asked = 0
+    count = 0
 
     async def create(request: admin_pb2.CreateTopicsRequest) -> admin_pb2.CreateTopicsResponse:
-        nonlocal asked
-        asked += 1
-        code = Code.TOPIC_ALREADY_EXISTS if sure or asked > 1 else Code.REQUEST_TIMED_OUT
+        nonlocal count
+        count += 1
+        code = Code.TOPIC_ALREADY_EXISTS if sure or count > 1 else Code.REQUEST_TIMED_OUT
         answer = admin_pb2.CreateTopicsResponse()
-        answer.results.add(name="t").error.CopyFrom(error(code, retriable=asked == 1 and not sure, definite=sure))
+        answer.results.add(name="t").error.CopyFrom(error(code, retriable=count == 1 and not sure, definite=sure))
         return answer
 
     cluster.on_create = create
@@ -115,16 +115,16 @@ async def test_a_topic_that_exists_is_an_error_unless_our_own_first_attempt_may_
 async def test_a_producer_name_that_is_gone_is_an_error_unless_our_own_first_attempt_may_have_deleted_it(
     cluster: ScriptedCluster, sure: bool
 ) -> None:
-    asked: list[list[str]] = []
+    requests: list[list[str]] = []
 
     def delete(request: admin_pb2.DeleteProducersRequest) -> admin_pb2.DeleteProducersResponse:
-        asked.append(list(request.names))
+        requests.append(list(request.names))
         answer = admin_pb2.DeleteProducersResponse()
         for name in request.names:
             failed = answer.results.add(name=name).error
             if name == "sent":
-                code = Code.PRODUCER_NAME_NOT_FOUND if sure or len(asked) > 1 else Code.REQUEST_TIMED_OUT
-                failed.CopyFrom(error(code, retriable=len(asked) == 1 and not sure, definite=sure))
+                code = Code.PRODUCER_NAME_NOT_FOUND if sure or len(requests) > 1 else Code.REQUEST_TIMED_OUT
+                failed.CopyFrom(error(code, retriable=len(requests) == 1 and not sure, definite=sure))
             else:
                 answer.results[-1].ClearField("error")
         return answer
@@ -136,7 +136,7 @@ async def test_a_producer_name_that_is_gone_is_an_error_unless_our_own_first_att
                 await admin.delete_producers(["other", "sent"])
         else:
             await admin.delete_producers(["other", "sent"])
-            assert asked == [["other", "sent"], ["sent"]]
+            assert requests == [["other", "sent"], ["sent"]]
 
 
 async def test_what_a_node_says_itself_is_passed_on_and_named_when_time_is_over(cluster: ScriptedCluster) -> None:
@@ -172,10 +172,10 @@ def test_a_wrong_address_is_one_line_within_bounded_time() -> None:
         Admin(bootstrap_servers="127.0.0.1:1,127.0.0.1:2", bootstrap_timeout_ms=500) as admin,
         pytest.raises(
             NoBrokersAvailableError, match=r"no quorumlog node answered at 127\.0\.0\.1:1, 127\.0\.0\.1:2"
-        ) as told,
+        ) as reported,
     ):
         admin.list_topics()
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(reported.value)
     assert time.monotonic() - begun < 20
 
 
@@ -262,11 +262,11 @@ def test_after_a_fork_a_client_refuses_to_work_and_closing_it_does_not_hang(
     if child == 0:
         try:
             call(client)
-            told = ("", "")
+            reported = ("", "")
         except Exception as raised:
-            told = (type(raised).__name__, str(raised))
+            reported = (type(raised).__name__, str(raised))
         client.close()
-        os.write(sending, pickle.dumps(told))
+        os.write(sending, pickle.dumps(reported))
         os._exit(0)
     os.close(sending)
     with os.fdopen(receiving, "rb") as pipe:

@@ -1,4 +1,4 @@
-"""A caller who asks one node after the other is never told older news of a partition than before."""
+"""A client never receives an older state of a partition than before, whichever nodes it asks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def told(*, leader: int, leader_epoch: int, isr: list[int], partition_epoch: int
 
 
 def test_the_leader_does_not_go_back_where_a_node_has_not_heard_of_the_newest() -> None:
-    """The in-sync set has an epoch of its own: a node that has a shrunk set from the metadata may not have heard
+    """The in-sync set has an epoch of its own: a node that has a shrunk set from the metadata may not have received
     of the election yet, which does not go through them."""
     descriptions = TopicDescriptions()
     descriptions.topic(told(leader=2, leader_epoch=7, isr=[1, 2, 3], partition_epoch=4))

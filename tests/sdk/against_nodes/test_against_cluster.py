@@ -250,11 +250,13 @@ async def test_who_watches_all_nodes_sees_topics_come_and_go_and_where_every_log
         for number in range(3):
             await producer.send_and_wait(name, b"v", partition=number)
         places = [TopicPartition(name, number) for number in range(3)]
-        await until(lambda: all(leaders.get(tp) is not None for tp in places), "its leaders are not told")
-        await until(lambda: all(tp in logs and logs[tp].high_watermark == 1 for tp in places), "its ends are not told")
+        await until(lambda: all(leaders.get(tp) is not None for tp in places), "its leaders are not reported")
+        await until(
+            lambda: all(tp in logs and logs[tp].high_watermark == 1 for tp in places), "its ends are not reported"
+        )
         assert all((logs[tp].size_bytes or 0) > 0 and logs[tp].log_start_offset == 0 for tp in places)
         await admin.delete_topics([name])
-        await until(lambda: not leaders.keys() & set(places), "it is not told to be gone")
+        await until(lambda: not leaders.keys() & set(places), "it is not reported as deleted")
         for watch in watches:
             watch.cancel()
         assert all(
@@ -276,14 +278,16 @@ def test_a_watch_without_asyncio_begins_with_everything(cluster: LocalCluster, t
 def test_the_way_of_a_record_is_told_by_leader_and_followers(cluster: LocalCluster, topic: str) -> None:
     with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         for _ in range(3):
-            told = producer.explain(topic, b"v", partition=1)
-        assert (told.metadata.offset, told.attempts, told.untraced) == (2, 1, "")
-        assert told.leader is not None and told.decided_by in cluster.node_ids
-        durable = [each for each in told.leader.replicas if each.durable_us is not None]
-        assert len(told.leader.replicas) == 3 and len(durable) >= 2
+            reported = producer.explain(topic, b"v", partition=1)
+        assert (reported.metadata.offset, reported.attempts, reported.untraced) == (2, 1, "")
+        assert reported.leader is not None and reported.decided_by in cluster.node_ids
+        durable = [each for each in reported.leader.replicas if each.durable_us is not None]
+        assert len(reported.leader.replicas) == 3 and len(durable) >= 2
         assert all(each.sync_us is not None and 0 < each.sync_us <= (each.durable_us or 0) for each in durable)
-        assert 0 < (told.leader.committed_us or 0) <= told.leader.answered_us
-        assert told.sent_us + told.leader.answered_us <= told.answered_us + 1_000, "two clocks, one millisecond"
+        assert 0 < (reported.leader.committed_us or 0) <= reported.leader.answered_us
+        assert reported.sent_us + reported.leader.answered_us <= reported.answered_us + 1_000, (
+            "two clocks, one millisecond"
+        )
     with (
         Producer(bootstrap_servers=cluster.bootstrap_servers, acks=0) as unanswered,
         pytest.raises(IllegalStateError, match="acks=0"),
@@ -360,10 +364,10 @@ def test_what_cannot_be_sent_is_refused_in_one_line(
     cluster: LocalCluster, topic: str, mistake: Callable[[Producer, str], object], kind: type[QuorumlogError], line: str
 ) -> None:
     with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-        with pytest.raises(kind, match=line) as told:
+        with pytest.raises(kind, match=line) as reported:
             mistake(producer, topic)
-        assert "\n" not in told.value.message
-        assert told.value.definite
+        assert "\n" not in reported.value.message
+        assert reported.value.definite
         assert producer.send(topic, b"v").result(timeout=60).offset == 0
 
 
@@ -417,10 +421,10 @@ def test_impossible_topics_are_refused_in_one_line(
     cluster: LocalCluster, wanted: NewTopic, kind: type[Exception]
 ) -> None:
     with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
-        with pytest.raises(kind) as told:
+        with pytest.raises(kind) as reported:
             admin.create_topics([wanted])
-        assert "\n" not in str(told.value)
-        assert len(str(told.value)) > 15
+        assert "\n" not in str(reported.value)
+        assert len(str(reported.value)) > 15
         assert "ok" not in admin.list_topics()
 
 
@@ -461,7 +465,7 @@ if child == 0:
     os._exit(7)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 """
-    # Python 3.12 and later warn of every fork in a process with threads, whoever started them.
+    # Python 3.12 and later warn of every fork in a process with threads, whatever started the threads.
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -481,7 +485,7 @@ consumer.poll(timeout_ms=10)
 Admin(bootstrap_servers=servers).list_topics()
 dropped.result(timeout=60)
 """
-    # Python 3.12 and later warn of every fork in a process with threads, whoever started them.
+    # Python 3.12 and later warn of every fork in a process with threads, whatever started the threads.
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -110,7 +110,7 @@ class Seen:
 
 
 class Notes(ConsumerRebalanceListener):
-    """Writes down what it is told."""
+    """Records its calls."""
 
     def __init__(self, name: str, told: list[tuple[str, str, set[int]]]) -> None:
         self.name = name
@@ -131,23 +131,23 @@ def test_members_share_and_hand_over_without_a_record_twice_or_skipped(
 ) -> None:
     topic = new_topic(admin, 4)
     fill(producer, topic, 4, 100)
-    told: list[tuple[str, str, set[int]]] = []
+    reported: list[tuple[str, str, set[int]]] = []
     first, second = make(group_id=topic), make(group_id=topic)
-    first.subscribe([topic], listener=Notes("first", told))
+    first.subscribe([topic], listener=Notes("first", reported))
     seen = Seen(first)
     seen.until(lambda: sum(seen.records.values()) == 400)
-    second.subscribe([topic], listener=Notes("second", told))
+    second.subscribe([topic], listener=Notes("second", reported))
     seen.consumers.append(second)
     seen.until_split(2, 2)
     assert not first.assignment() & second.assignment()
     moved = {tp.partition for tp in second.assignment()}
-    assert told == [("first", "assigned", {0, 1, 2, 3}), ("first", "revoked", moved), ("second", "assigned", moved)]
+    assert reported == [("first", "assigned", {0, 1, 2, 3}), ("first", "revoked", moved), ("second", "assigned", moved)]
     fill(producer, topic, 4, 50, start=100)
     seen.until(lambda: sum(seen.records.values()) == 600)
     second.close()
     seen.consumers.remove(second)
-    assert seen.until_split(4) < 20, "whoever closes leaves at once, and is not waited for"
-    assert told[3:] == [("second", "revoked", moved), ("first", "assigned", moved)]
+    assert seen.until_split(4) < 20, "a closed consumer leaves at once, and is not waited for"
+    assert reported[3:] == [("second", "revoked", moved), ("first", "assigned", moved)]
     fill(producer, topic, 4, 50, start=150)
     seen.until(lambda: len(seen.records) == 800)
     assert set(seen.records.values()) == {1}
@@ -269,9 +269,9 @@ def test_whoever_does_not_poll_for_too_long_loses_its_part_and_cannot_commit_it(
 ) -> None:
     topic = new_topic(admin, 2)
     fill(producer, topic, 2, 10)
-    told: list[tuple[str, str, set[int]]] = []
+    reported: list[tuple[str, str, set[int]]] = []
     slow = make(group_id=topic, enable_auto_commit=False, max_poll_interval_ms=2_000)
-    slow.subscribe([topic], listener=Notes("slow", told))
+    slow.subscribe([topic], listener=Notes("slow", reported))
     seen = Seen(slow)
     seen.until(lambda: len(seen.records) == 20)
     other = make(topic, group_id=topic)
@@ -281,7 +281,7 @@ def test_whoever_does_not_poll_for_too_long_loses_its_part_and_cannot_commit_it(
         slow.commit()
     seen.consumers.append(slow)
     seen.until_split(1, 1)
-    assert [what for _, what, _ in told] == ["assigned", "lost", "assigned"]
+    assert [what for _, what, _ in reported] == ["assigned", "lost", "assigned"]
     slow.commit()
 
 
@@ -305,19 +305,19 @@ def test_a_static_member_finds_its_partitions_again_and_nobody_else_notices(
 ) -> None:
     topic = new_topic(admin, 4)
     fill(producer, topic, 4, 10)
-    told: list[tuple[str, str, set[int]]] = []
+    reported: list[tuple[str, str, set[int]]] = []
     other = make(group_id=topic)
-    other.subscribe([topic], listener=Notes("other", told))
+    other.subscribe([topic], listener=Notes("other", reported))
     static = make(topic, group_id=topic, group_instance_id="one")
     seen = Seen(static, other)
     seen.until_split(2, 2)
     its = static.assignment()
     static.close()
-    told.clear()
+    reported.clear()
     again = make(topic, group_id=topic, group_instance_id="one")
     seen.consumers = [again, other]
     seen.until_split(2, 2)
-    assert again.assignment() == its and told == []
+    assert again.assignment() == its and reported == []
     twin = Seen(make(topic, group_id=topic, group_instance_id="one", **SHORT))
     with pytest.raises(UnreleasedInstanceIdError, match="one"):
         twin.until(lambda: False)
@@ -448,20 +448,20 @@ def test_a_killed_coordinator_costs_nobody_a_partition(
 ) -> None:
     topic = new_topic(admin, 3)
     fill(producer, topic, 3, 10)
-    told: list[tuple[str, str, set[int]]] = []
+    reported: list[tuple[str, str, set[int]]] = []
     consumers = [make(group_id=topic, **SHORT) for _ in range(3)]
     for number, consumer in enumerate(consumers):
-        consumer.subscribe([topic], listener=Notes(str(number), told))
+        consumer.subscribe([topic], listener=Notes(str(number), reported))
     seen = Seen(*consumers)
     seen.until_split(1, 1, 1)
     epochs = [consumer.group_metadata().generation_id for consumer in consumers]
-    told.clear()
+    reported.clear()
     coordinator = admin.describe_groups([topic])[0].coordinator
     cluster.kill(coordinator)
     for consumer in consumers:
         consumer.commit()
     until = time.monotonic() + 1.2 * SHORT["session_timeout_ms"] / 1000
     seen.until(lambda: time.monotonic() > until)
-    assert told == []
+    assert reported == []
     assert [consumer.group_metadata().generation_id for consumer in consumers] == epochs
     assert admin.describe_groups([topic])[0].coordinator != coordinator

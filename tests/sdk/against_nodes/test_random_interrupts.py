@@ -122,7 +122,9 @@ class Program:
 
     def step(self) -> None:
         """Does one thing, which may be interrupted."""
-        what = self._rng.choice([self.send] * 6 + [self.poll] * 3 + [self.iterate] * 3 + [self.commit, self.flush])
+        what = self._rng.choice(
+            [self.send] * 5 + [self.send_list] + [self.poll] * 3 + [self.iterate] * 3 + [self.commit, self.flush]
+        )
         what()
 
     def send(self) -> None:
@@ -132,6 +134,16 @@ class Program:
             handle = self._signals.attempt(partial(self._send, number, b"%d" % number))
             if handle is not None:
                 self.handles[number] = handle
+
+    def send_list(self) -> None:
+        numbers = range(self.sent, self.sent + self._rng.choice([1, 30, 300]))
+        self.sent = numbers.stop
+        texts = [b"%d" % number for number in numbers]
+        headers = [[("number", text)] if number % 2 else None for number, text in zip(numbers, texts, strict=True)]
+        sent = self._signals.attempt(
+            lambda: self.producer.send_many("t", texts, keys=texts, headers=headers, timestamps_ms=numbers).futures()
+        )
+        self.handles |= dict(zip(numbers, sent or (), strict=False))
 
     def _send(self, number: int, text: bytes) -> RecordFuture:
         headers = [("number", text)] if number % 2 else None

@@ -46,7 +46,7 @@ def test_the_first_failure_ends_the_others() -> None:
 
     with pytest.raises(LeaderNotAvailableError):
         asyncio.run(for_each_partition([partial(work, number) for number in range(10)]))
-    assert ended == [0, 1, 3], "in their order, and the others have never begun"
+    assert ended == [0, 1, 3], "in their order, and the others have never started"
 
 
 def test_of_failures_at_once_the_final_one_is_told() -> None:

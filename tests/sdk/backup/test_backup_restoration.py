@@ -156,7 +156,7 @@ async def test_groups_get_what_they_have_not_committed(
 
         async def offsets(self, group_id: str, partitions: None) -> dict[TopicPartition, OffsetAndMetadata]:
             if there is None:
-                raise GroupIdNotFoundError("there is none")
+                raise GroupIdNotFoundError("no such group")
             return dict.fromkeys(there, OffsetAndMetadata(1))
 
         async def restore_offsets(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:

@@ -51,7 +51,7 @@ class Backup:
         self.committed: int | None = None
 
     def producers(self, *base_offsets: int, count: int | None = None) -> None:
-        """One producer whose batches begin there."""
+        """One producer whose batches start there."""
         listed = admin_pb2.RestoredProducers()
         record = listed.producers.add(producer_id=7)
         for offset in base_offsets:

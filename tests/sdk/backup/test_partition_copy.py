@@ -59,7 +59,7 @@ async def copy(tmp_path: Path) -> AsyncIterator[Callable[..., PartitionCopy]]:
 
 async def test_producers_are_of_one_index(copy: Callable[..., PartitionCopy]) -> None:
     """A client writes between two pages: the listing starts again."""
-    asked: list[int] = []
+    requests: list[int] = []
     pages = [
         page(5, 1, 2, more=True),
         page(6, 3, 4),
@@ -69,9 +69,9 @@ async def test_producers_are_of_one_index(copy: Callable[..., PartitionCopy]) ->
         page(9, 1, 2, more=True),
         page(9, 7),
     ]
-    log, producers = await copy(pages, asked)._describe(10)
+    log, producers = await copy(pages, requests)._describe(10)
     assert (log.applied_index, [each.producer_id for each in producers]) == (9, [1, 2, 7])
-    assert asked == [-1, 2, -1, 9, 11, -1, 2]
+    assert requests == [-1, 2, -1, 9, 11, -1, 2]
     assert pages == []
 
 
@@ -156,7 +156,7 @@ class Log:
 
 
 async def test_backups_are_added_to(copy: Callable[..., PartitionCopy], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Segments that end where the log begins are left out; those that it begins in stay."""
+    """Segments that end where the log starts are left out; those that it starts in stay."""
     log = Log(start=20, end=50)
     known = before(segment(0, 20), segment(20, 40), end=40, gaps=((0, 20), (5, 21)))
     made = await log.copy(copy([], []), known, monkeypatch)

@@ -31,7 +31,7 @@ async def test_who_hears_that_a_topic_is_not_there_asks_who_leads_it_before_the_
     [question] = cluster.nodes[1].data_plane.asked("ListOffsets")
     before = cluster.refreshes
     response = data_plane_pb2.ListOffsetsResponse()
-    # As a node says that has lost its disk: it knows of no topic, and that no further attempt will help.
+    # The answer of a node that has lost its disk: it has no topic, and no further attempt will help.
     response.results.add().error.CopyFrom(errors_pb2.Error(code=code, message="unknown", retriable=False))
     question.answer.set_result(response)
     with pytest.raises(error):

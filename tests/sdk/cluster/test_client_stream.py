@@ -46,7 +46,7 @@ def refused(code: errors_pb2.ErrorCode.ValueType) -> Exception:
 
 
 class PlayedCall:
-    """Stands for gRPC's call: what is written is kept, what is to be read comes from the test."""
+    """Replaces gRPC's call: keeps what is written, and reads what the test provides."""
 
     def __init__(self) -> None:
         self.written: list[data_plane_pb2.FetchRequest] = []
@@ -115,14 +115,14 @@ async def turn() -> None:
 
 async def test_requests_are_written_in_their_order_and_answers_find_them_in_any() -> None:
     bench = Bench()
-    asked = [bench.ask() for _ in range(3)]
+    requests = [bench.ask() for _ in range(3)]
     await turn()
     (call,) = bench.calls
     assert [request.correlation_id for request in call.written] == [1, 2, 3]
     for number in (2, 0, 1):
         call.answer(number)
         await turn()
-        assert asked[number].result().correlation_id == number + 1
+        assert requests[number].result().correlation_id == number + 1
     assert bench.health == [True, True, True]
     bench.stream.end()
     await turn()
@@ -142,7 +142,7 @@ async def test_a_request_after_the_stream_has_fallen_silent_is_written_as_well()
 @pytest.mark.parametrize("how", ["broken", "ended"])
 async def test_a_stream_that_breaks_fails_what_was_unanswered_and_the_next_request_opens_another(how: str) -> None:
     bench = Bench()
-    asked = [bench.ask(), bench.ask()]
+    requests = [bench.ask(), bench.ask()]
     posted = bench.stream.post(data_plane_pb2.FetchRequest())
     bench_life = bench.stream.open()
     await turn()
@@ -150,8 +150,8 @@ async def test_a_stream_that_breaks_fails_what_was_unanswered_and_the_next_reque
     await turn()
     bench.calls[0].answers.put_nowait(Broken() if how == "broken" else grpc.aio.EOF)
     await turn()
-    assert asked[0].result() and isinstance(asked[1].exception(), NetworkError) and posted.done()
-    error = asked[1].exception()
+    assert requests[0].result() and isinstance(requests[1].exception(), NetworkError) and posted.done()
+    error = requests[1].exception()
     assert isinstance(error, NetworkError) and not error.definite, "the node may have carried it out"
     assert bench.calls[0].cancelled, "what gRPC keeps of it is given back"
     assert bench.health[-1] is False
@@ -169,11 +169,11 @@ async def test_streams_that_break_off_again_and_again_leave_nothing_behind() -> 
     bench = Bench()
     before = asyncio.all_tasks()
     for _ in range(50):
-        asked = bench.ask()
+        request = bench.ask()
         await turn()
         bench.calls[-1].answers.put_nowait(Broken())
         await turn()
-        assert asked.exception() is not None
+        assert request.exception() is not None
     assert asyncio.all_tasks() == before, "its writer has ended too"
     assert all(call.cancelled for call in bench.calls) and len(bench.calls) == 50
     assert not bench.stream._answers and not bench.stream._written and not bench.stream._outgoing
@@ -181,7 +181,7 @@ async def test_streams_that_break_off_again_and_again_leave_nothing_behind() -> 
 
 async def test_what_was_not_written_when_the_stream_broke_is_not_written_to_the_next_one() -> None:
     bench = Bench()
-    asked = [bench.ask() for _ in range(2)]
+    requests = [bench.ask() for _ in range(2)]
     await asyncio.sleep(0)
     for _ in range(3):
         await asyncio.sleep(0)
@@ -190,7 +190,7 @@ async def test_what_was_not_written_when_the_stream_broke_is_not_written_to_the_
     await turn()
     bench.calls[0].answers.put_nowait(Broken())
     await turn()
-    assert all(isinstance(one.exception(), NetworkError) for one in (*asked, *late))
+    assert all(isinstance(one.exception(), NetworkError) for one in (*requests, *late))
     fresh = bench.ask()
     await turn()
     assert [request.correlation_id for request in bench.calls[1].written] == [5]
@@ -206,16 +206,16 @@ async def test_a_refusal_of_one_of_several_requests_is_definite_for_none_that_wa
     code: errors_pb2.ErrorCode.ValueType,
 ) -> None:
     bench = Bench()
-    asked = [bench.ask() for _ in range(2)]
+    requests = [bench.ask() for _ in range(2)]
     await turn()
     bench.calls[0].writable.clear()
-    asked.append(bench.ask())  # It is being written: gRPC has it.
+    requests.append(bench.ask())  # It is being written: gRPC has it.
     await turn()
     never_written = bench.ask()
     await turn()
     bench.calls[0].answers.put_nowait(refused(code))
     await turn()
-    for one in asked:
+    for one in requests:
         error = one.exception()
         assert isinstance(error, QuorumlogError) and error.message.startswith("no (node 127.0.0.1:1)")
         assert not error.definite, "the node may have carried it out, and have refused another one"
@@ -226,30 +226,30 @@ async def test_a_refusal_of_one_of_several_requests_is_definite_for_none_that_wa
 
 async def test_a_refusal_of_the_only_request_under_way_is_as_definite_as_the_node_says() -> None:
     bench = Bench()
-    answered, asked = bench.ask(), bench.ask()
+    answered, request = bench.ask(), bench.ask()
     await turn()
     bench.calls[0].answer(0)
     bench.calls[0].answers.put_nowait(refused(ErrorCode.INVALID_REQUEST))
     await turn()
     assert answered.result()
-    error = asked.exception()
+    error = request.exception()
     assert isinstance(error, InvalidRequestError) and error.definite and not error.retriable
 
 
 async def test_a_refusal_after_a_post_may_be_of_that() -> None:
     bench = Bench()
     bench.stream.post(data_plane_pb2.FetchRequest())
-    asked = bench.ask()
+    request = bench.ask()
     await turn()
     bench.calls[0].answers.put_nowait(refused(ErrorCode.INVALID_REQUEST))
     await turn()
-    error = asked.exception()
+    error = request.exception()
     assert isinstance(error, InvalidRequestError) and not error.definite
 
 
 async def test_an_answer_to_nobody_is_left_alone() -> None:
     bench = Bench()
-    asked = bench.ask()
+    request = bench.ask()
     given_up = bench.ask()
     await turn()
     given_up.cancel()
@@ -257,7 +257,7 @@ async def test_an_answer_to_nobody_is_left_alone() -> None:
     bench.calls[0].answer(1)
     bench.calls[0].answer(0)
     await turn()
-    assert asked.result()
+    assert request.result()
     bench.stream.end()
     await turn()
 
@@ -284,21 +284,21 @@ async def test_who_closes_ends_a_stream_with_posts_and_waits_until_the_node_has_
     await turn()
     await bench.stream.drain()
     assert bench.calls[0].done and len(bench.calls[0].written) == 1
-    asked = bench.ask()
+    request = bench.ask()
     await turn()
     await bench.stream.drain()
     assert not bench.calls[1].done, "there is nothing that would be thrown away unseen"
     bench.stream.end()
     await turn()
-    assert isinstance(asked.exception(), NetworkError)
+    assert isinstance(request.exception(), NetworkError)
 
 
 async def test_an_end_before_the_stream_has_begun_fails_what_was_asked_too() -> None:
     bench = Bench()
-    asked = bench.ask()
+    request = bench.ask()
     (ending,) = bench.stream.end()
     await asyncio.wait([ending], timeout=1)
-    assert isinstance(asked.exception(), NetworkError)
+    assert isinstance(request.exception(), NetworkError)
     assert not bench.stream.end() or bench.calls == []
 
 
@@ -351,14 +351,14 @@ async def test_what_was_posted_is_not_thrown_away_with_the_stream_that_is_left()
     await turn()
     assert posted.done()
     files.state = 2
-    asked = bench.ask()
+    request = bench.ask()
     await turn()
     former, present = bench.calls
     assert former.done and former.written, "it is ended, and not cancelled: the node reads it first"
     assert len(present.written) == 1
     present.answer(0)
     await turn()
-    assert asked.done()
+    assert request.done()
     bench.stream.end()
     await turn()
 
@@ -367,12 +367,12 @@ async def test_what_was_posted_is_not_thrown_away_with_the_stream_that_is_left()
 async def test_a_refused_certificate_is_the_last_word_only_where_it_is_the_newest(replaced: bool) -> None:
     files = PlayedFiles()
     bench = Bench(files)
-    asked = bench.ask()
+    request = bench.ask()
     await turn()
     files.state = 2 if replaced else 1
     bench.calls[0].answers.put_nowait(refused(ErrorCode.SASL_AUTHENTICATION_FAILED))
     await turn()
-    error = asked.exception()
+    error = request.exception()
     assert isinstance(error, NetworkError if replaced else SaslAuthenticationFailedError)
     assert error.retriable == replaced
     again = bench.ask()

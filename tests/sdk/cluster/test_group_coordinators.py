@@ -83,7 +83,7 @@ async def test_a_hint_is_followed_without_asking_anew(
     await fetch(coordinators, "g")
     await fetch(coordinators, "j")  # What is learned of one group serves all of its partition.
     assert script.count("FindCoordinators") == 0
-    assert [asked.node_id for asked in script.asked[1:]] == [leader, leader]
+    assert [request.node_id for request in script.asked[1:]] == [leader, leader]
 
 
 async def test_without_a_hint_or_with_an_old_one_any_node_is_asked(
@@ -190,7 +190,7 @@ async def test_several_groups_are_asked_at_their_nodes(
 async def test_a_coordinator_moves_a_node_to_no_former_address(
     script: ScriptedCoordinators, cluster: Cluster, coordinators: CoordinatorCache
 ) -> None:
-    """A node that is behind names the address of a former registration; another one has told the present one."""
+    """A node that is behind names the address of a former registration; another one has reported the present one."""
     cluster.metadata.learn_address(7, "127.0.0.1", 7002, 12)
     behind = groups_pb2.GroupCoordinator(
         partition=0, node_id=7, host="127.0.0.1", port=7001, leader_epoch=1, broker_epoch=9

@@ -26,7 +26,7 @@ LIMIT_S = 30.0
 
 
 class Node:
-    """A server that answers each Metadata, at once or when it is told to, and counts what waits."""
+    """A server that answers each Metadata, at once or on request, and counts what waits."""
 
     def __init__(self) -> None:
         self._reserved = ReservedPorts(1)
@@ -77,7 +77,7 @@ def ask(connection: NodeConnection, timeout_s: float = LIMIT_S) -> asyncio.Task[
 
 async def until_asked(node: Node, count: int) -> None:
     async with asyncio.timeout(LIMIT_S):
-        while node.asked < count:  # noqa: ASYNC110 - the node is told on gRPC's own threads
+        while node.asked < count:  # noqa: ASYNC110 - the node is called on gRPC's own threads
             await asyncio.sleep(0.01)
 
 
@@ -91,17 +91,17 @@ async def test_no_call_is_refused_for_being_one_of_many(node: Node, connection: 
 async def test_a_connection_has_room_for_its_streams_beside_the_calls(node: Node, connection: NodeConnection) -> None:
     assert DEFAULT_LIMITS.streams // 2 > MOST_CALLS
     node.answers_at_once = False
-    asked = [ask(connection) for _ in range(MOST_CALLS + 20)]
+    requests = [ask(connection) for _ in range(MOST_CALLS + 20)]
     await until_asked(node, MOST_CALLS)
-    assert not any(each.done() for each in asked)
+    assert not any(each.done() for each in requests)
     node.answers_at_once = True
     node.answer()
-    await asyncio.wait_for(asyncio.gather(*asked), LIMIT_S)
+    await asyncio.wait_for(asyncio.gather(*requests), LIMIT_S)
 
 
 async def test_a_call_that_finds_no_room_in_its_time_was_never_made(node: Node, connection: NodeConnection) -> None:
     node.answers_at_once = False
-    asked = [ask(connection) for _ in range(MOST_CALLS)]
+    requests = [ask(connection) for _ in range(MOST_CALLS)]
     await until_asked(node, MOST_CALLS)
     late = ask(connection, timeout_s=0.05)
     with pytest.raises(RequestTimedOutError, match="in flight") as error:
@@ -111,7 +111,7 @@ async def test_a_call_that_finds_no_room_in_its_time_was_never_made(node: Node, 
     await asyncio.sleep(0)
     given_up.cancel()
     node.answer()
-    await asyncio.wait_for(asyncio.gather(*asked), LIMIT_S)
+    await asyncio.wait_for(asyncio.gather(*requests), LIMIT_S)
     assert node.asked == MOST_CALLS
     node.answers_at_once = True
     assert await ask(connection) is not None
@@ -119,10 +119,10 @@ async def test_a_call_that_finds_no_room_in_its_time_was_never_made(node: Node, 
 
 async def test_a_close_ends_what_waits_for_room(node: Node, connection: NodeConnection) -> None:
     node.answers_at_once = False
-    asked = [ask(connection) for _ in range(MOST_CALLS + 5)]
+    requests = [ask(connection) for _ in range(MOST_CALLS + 5)]
     await until_asked(node, MOST_CALLS)
     await connection.close()
-    ended = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), LIMIT_S)
+    ended = await asyncio.wait_for(asyncio.gather(*requests, return_exceptions=True), LIMIT_S)
     assert {type(each) for each in ended} == {ClientClosedError}
     assert node.asked == MOST_CALLS
 

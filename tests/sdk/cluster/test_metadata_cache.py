@@ -76,7 +76,7 @@ def test_a_deleted_topic_is_not_brought_back_by_an_older_answer() -> None:
 
 def test_a_topic_is_not_gone_because_an_older_image_does_not_have_it_yet() -> None:
     cache = cache_of(answer(NEW, 40))
-    assert isinstance(cache.merge(answer(None, 30))["t"], UnknownTopicOrPartitionError), "that is what the node said"
+    assert isinstance(cache.merge(answer(None, 30))["t"], UnknownTopicOrPartitionError), "the node reported that"
     assert cache.merge(answer(NEW, 38)) == {}
 
 
@@ -91,14 +91,14 @@ def test_names_without_a_topic_are_remembered_within_a_limit(monkeypatch: pytest
 
 
 def test_another_cluster_behind_the_addresses_has_an_order_of_its_own() -> None:
-    cache = cache_of(answer(NEW, 40), answer(OLD, 3, cluster="formed anew"))
+    cache = cache_of(answer(NEW, 40), answer(OLD, 3, cluster="formed again"))
     assert cache.topics["t"].topic_id == OLD
-    cache.merge(answer(None, 5, cluster="formed anew"))
-    assert "t" in cache.merge(answer(OLD, 4, cluster="formed anew"))
+    cache.merge(answer(None, 5, cluster="formed again"))
+    assert "t" in cache.merge(answer(OLD, 4, cluster="formed again"))
 
 
 def test_a_topic_that_was_restored_with_its_id_has_leader_epochs_of_its_own() -> None:
-    """Otherwise a client would continue asking whoever led the topic before."""
+    """Otherwise a client would continue asking the former leader of the topic."""
     behind_the_addresses = cache_of(answer(OLD, 40, leader=3, epoch=9), answer(OLD, 3, cluster="restored"))
     assert behind_the_addresses.partition("t", 0) == PartitionView(0, 1, 1, (1, 2, 3))
     restored = answer(OLD, 60)
@@ -116,7 +116,7 @@ def test_an_older_answer_takes_no_partition_away() -> None:
     cache = cache_of(answer(NEW, 40, partitions=3), answer(NEW, 30, partitions=2))
     assert [p.partition for p in cache.topics["t"].partitions] == [0, 1, 2]
     cache.merge(answer(NEW, 0, partitions=1))
-    assert len(cache.topics["t"].partitions) == 3, "nor one that does not tell its age"
+    assert len(cache.topics["t"].partitions) == 3, "nor one without an age"
 
 
 def test_an_older_answer_that_knows_more_partitions_than_leaders_adds_nothing_wrong() -> None:
@@ -133,7 +133,7 @@ def test_an_older_answer_does_not_replace_a_newer_leader() -> None:
 
 def test_a_leader_of_a_later_epoch_is_believed_to_a_node_whose_image_is_older() -> None:
     cache = cache_of(answer(NEW, 40, leader=1, epoch=4), answer(NEW, 30, leader=2, epoch=5, replicas=(2, 3, 4)))
-    assert cache.partition("t", 0) == PartitionView(0, 2, 5, (1, 2, 3)), "it hears of elections before its image does"
+    assert cache.partition("t", 0) == PartitionView(0, 2, 5, (1, 2, 3)), "it learns of elections before its image does"
 
 
 def test_an_image_that_shows_no_leader_does_not_erase_the_known_one() -> None:
@@ -174,7 +174,7 @@ def test_a_hint_of_an_older_epoch_is_no_news() -> None:
     cache = cache_of(answer(NEW, 40, leader=1, epoch=3))
     assert not cache.learn_leader("t", NEW, 0, 2, 2)
     assert not cache.learn_leader("t", NEW, 0, 1, 3)
-    assert not cache.learn_leader("t", NEW, 0, -1, 4), "nobody is no leader"
+    assert not cache.learn_leader("t", NEW, 0, -1, 4), "-1 names no leader"
     assert not cache.learn_leader("t", NEW, 1, 2, 4), "there is no such partition"
 
 
@@ -192,7 +192,7 @@ def test_a_node_is_reached_where_it_has_registered_last() -> None:
 
 
 def test_addresses_of_another_cluster_replace_those_known() -> None:
-    assert cache_of(registered(9001, 70), registered(9002, 3, "formed anew")).addresses == {1: "h:9002"}
+    assert cache_of(registered(9001, 70), registered(9002, 3, "formed again")).addresses == {1: "h:9002"}
 
 
 # -- Spark ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A client's session with one node: authenticated once for all who ask, renewed in time, begun again after a loss."""
+"""A client's session with one node: authenticated once for all callers, renewed in time, started again after a loss."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Bench:
         return answer
 
     async def ask(self, metadata: Metadata) -> str:
-        """A call of the client: the principal that the node takes it for."""
+        """A call of the client: the principal that the node assigns to it."""
         ((_, value),) = metadata
         outcome = self.node.ask(value.removeprefix("Session "))
         if isinstance(outcome, Error):
@@ -152,7 +152,7 @@ async def test_a_session_is_renewed_before_its_time_and_is_the_same_one(monkeypa
         assert await bench.sleep_over() == pytest.approx(LIFETIME_US / 1e6 * 2 / 3)
         await bench.asleep()
         assert bench.sign_ins == turn
-    assert bench.node.ended() == [], "its streams go on"
+    assert bench.node.ended() == [], "its streams continue"
     assert len(bench.node.sessions) == 1
     bench.session.close()
 
@@ -217,7 +217,7 @@ async def test_a_node_that_does_not_know_the_user_is_not_believed(monkeypatch: p
         return answer  # type: ignore[no-any-return]
 
     monkeypatch.setattr(bench, "FinishScram", forged)
-    with pytest.raises(SaslAuthenticationFailedError, match="cannot prove that it knows the user"):
+    with pytest.raises(SaslAuthenticationFailedError, match="cannot prove that it has the user"):
         await bench.session.metadata()
 
 
@@ -229,7 +229,7 @@ class Agent:
         self.renew(lifetime_s)
 
     def renew(self, lifetime_s: float) -> None:
-        """From now on there is a token that ends so long after the test began."""
+        """From now on there is a token that ends so long after the test started."""
         self._token = token(claims("dora", lifetime_s=lifetime_s))
 
     def token(self) -> str:
@@ -252,7 +252,7 @@ async def test_a_session_by_token_is_renewed_before_the_token_ends_with_the_next
     await bench.asleep()
     assert await bench.sleep_over() == pytest.approx(560 * 2 / 3)
     assert await bench.session.call(bench.ask) == "User:dora"
-    assert (bench.node.ended(), len(bench.node.sessions)) == ([], 1), "its streams go on"
+    assert (bench.node.ended(), len(bench.node.sessions)) == ([], 1), "its streams continue"
     bench.session.close()
 
 

@@ -39,7 +39,7 @@ def test_unfinished_searches_continue_where_they_were() -> None:
 
 
 def test_ruled_out_records_stay_ruled_out() -> None:
-    """A new leader may know less of the search."""
+    """A new leader may have less of the log."""
     search = OffsetSearch({A: 123})
     search.take_answer(A, Result(unfinished=True, offset=40))
     search.take_answer(A, Result(unfinished=True, offset=10))

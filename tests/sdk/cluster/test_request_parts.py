@@ -85,8 +85,8 @@ WHOLE = {TopicPartition("t", number): number for number in range(MANY)}
 
 def offsets(request: data_plane_pb2.ListOffsetsRequest) -> data_plane_pb2.ListOffsetsResponse:
     response = data_plane_pb2.ListOffsetsResponse()
-    for asked in request.partitions:
-        response.results.add(topic_id=asked.topic_id, partition=asked.partition, offset=asked.partition)
+    for part in request.partitions:
+        response.results.add(topic_id=part.topic_id, partition=part.partition, offset=part.partition)
     return response
 
 
@@ -118,7 +118,7 @@ async def test_topics_beyond_one_request_are_described() -> None:
     cluster.on_change(lambda: heard.append(len(cluster.metadata.topics)))
     names = [f"topic-{number:05}" for number in range(MANY)]
     views = await cluster.ensure_topics(names, 5)
-    assert list(views) == names and heard == [MANY + 1], "news are told when all of it is there"
+    assert list(views) == names and heard == [MANY + 1], "a change is reported when it is complete"
     response = await cluster.ask_metadata(names)
     assert [topic.name for topic in response.topics] == names
     assert calls.sizes == [MAX_ITEMS, 7] * 2
@@ -289,8 +289,8 @@ async def test_replicas_of_more_partitions_than_one_request_takes_are_moved() ->
     def reassign(request: admin_pb2.ReassignPartitionsRequest) -> admin_pb2.ReassignPartitionsResponse:
         assert check_targets(request) is None
         response = admin_pb2.ReassignPartitionsResponse()
-        for wish in request.reassignments:
-            response.results.add(topic=wish.topic, partition=wish.partition)
+        for wanted in request.reassignments:
+            response.results.add(topic=wanted.topic, partition=wanted.partition)
         return response
 
     cluster, calls = world("admin", ReassignPartitions=reassign)
@@ -304,18 +304,18 @@ EXISTS = refusal(Code.TOPIC_ALREADY_EXISTS, retriable=False)
 
 @pytest.mark.usefixtures("known_ids")
 async def test_a_part_that_fails_does_not_keep_the_others_from_being_tried_and_what_failed_is_named() -> None:
-    asked: list[str] = []
+    requests: list[str] = []
 
     def answer(request: admin_pb2.CreateTopicsRequest) -> admin_pb2.CreateTopicsResponse:
-        asked.append(request.topics[0].name)
-        if len(asked) == 1:
+        requests.append(request.topics[0].name)
+        if len(requests) == 1:
             raise InvalidRequestError("no")
         return create(request, {"topic-101": EXISTS})
 
     cluster, _ = world("admin", CreateTopics=answer)
     with pytest.raises(InvalidRequestError) as caught:
         await TopicChanges(cluster, 5).create(NEW_TOPICS, True)
-    assert asked == ["topic-000", "topic-100", "topic-200"], "each once"
+    assert requests == ["topic-000", "topic-100", "topic-200"], "each once"
     first = ", ".join(f"topic-{number:03}" for number in range(20))
     assert caught.value.message == f"no (failed: {first} and 81 more; the other 106 succeeded)"
     assert caught.value.definite
@@ -323,17 +323,17 @@ async def test_a_part_that_fails_does_not_keep_the_others_from_being_tried_and_w
 
 @pytest.mark.usefixtures("known_ids")
 async def test_what_may_be_tried_again_is_though_another_one_has_failed_for_good() -> None:
-    asked: list[list[str]] = []
+    requests: list[list[str]] = []
     busy = {"topic-001": EXISTS, "topic-103": refusal(Code.SERVER_BUSY)}
 
     def answer(request: admin_pb2.CreateTopicsRequest) -> admin_pb2.CreateTopicsResponse:
-        asked.append([topic.name for topic in request.topics])
-        return create(request, busy if len(asked) <= 3 else {})
+        requests.append([topic.name for topic in request.topics])
+        return create(request, busy if len(requests) <= 3 else {})
 
     cluster, _ = world("admin", CreateTopics=answer)
     with pytest.raises(TopicAlreadyExistsError) as caught:
         await TopicChanges(cluster, 5).create(NEW_TOPICS, True)
-    assert asked[3:] == [["topic-103"]]
+    assert requests[3:] == [["topic-103"]]
     assert caught.value.message == "topic_already_exists (failed: topic-001; the other 206 succeeded)"
 
 

@@ -1,4 +1,4 @@
-"""One refresh of the metadata serves all who wait for it, and none of them can end it for the others."""
+"""One refresh of the metadata serves all its waiters, and none of them can end it for the others."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ async def test_a_topic_that_was_known_before_it_was_wanted_is_in_every_refresh()
     cluster = Cluster(
         ["node:1"], request_timeout_s=1, bootstrap_timeout_s=1, backoff=Backoff(0.001, 0.001), client_id="test"
     )
-    asked: list[list[str]] = []
+    requests: list[list[str]] = []
 
     async def ask(topics: list[str], **more: Any) -> None:
-        asked.append(topics)
+        requests.append(topics)
 
     cluster.ask_metadata = ask  # type: ignore[assignment, method-assign]
     cluster.metadata.topics["t"] = TopicView("t", b"t" * 16, ())
     await cluster.ensure_topics(["t"], 1.0)
     cluster.request_refresh()
     async with asyncio.timeout(30):
-        while not asked:  # noqa: ASYNC110
+        while not requests:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
-    assert asked == [["t"]]
+    assert requests == [["t"]]
     await cluster.close()
 
 

@@ -48,7 +48,7 @@ async def test_topics_that_nobody_uses_are_forgotten_and_those_in_use_are_not() 
     assert cluster.metadata.topics.keys() == {"kept", "touched", "t"}
     cluster.clock.now_s += IDLE_S
     await hear(cluster, [], described())
-    assert cluster.metadata.topics.keys() == {"kept"}, "and what was heard of but never wanted is forgotten too"
+    assert cluster.metadata.topics.keys() == {"kept"}, "and topics that were reported but never used are also forgotten"
 
 
 async def test_a_client_of_many_topics_that_come_and_go_does_not_grow() -> None:

@@ -19,7 +19,7 @@ LIMIT_BYTES = 1000
 
 
 class Reading:
-    """An assignment with partitions at offset 0, and a clock that stands still until told."""
+    """An assignment with partitions at offset 0, and a clock that only the test moves."""
 
     def __init__(self, *partitions: TopicPartition) -> None:
         self.now = 50.0
@@ -67,7 +67,7 @@ def test_what_is_revoked_and_given_back_goes_on_where_it_was_handed_out() -> Non
     state.revoke()
     assert reading.take() == []
     assert (state.fetch_offset, state.position, state.queued_bytes, len(state.queued)) == (2, 2, 0, 0)
-    assert state.generation > generation, "what is on its way is for nobody"
+    assert state.generation > generation, "responses in flight are ignored"
     assert state.session is None
     state.revoked = False
     reading.fetch(3)
@@ -79,7 +79,7 @@ def test_what_is_revoked_while_its_beginning_is_looked_up_is_looked_up_again_whe
     state.resetting = True
     state.revoke()
     state.revoked = False
-    assert not state.resetting, "nobody else would ever end it: the answer is for an earlier generation"
+    assert not state.resetting, "nothing else would ever end it: the answer is for an earlier generation"
 
 
 def test_what_is_revoked_is_not_handed_out_and_says_no_error() -> None:
@@ -91,7 +91,7 @@ def test_what_is_revoked_is_not_handed_out_and_says_no_error() -> None:
     assert reading.take() == []
     assert not reading.assignment.has_records()
     state.queued.clear()
-    assert reading.take() == [], "an error of what goes away is nobody's"
+    assert reading.take() == [], "an error of a revoked partition is not raised"
 
 
 def test_what_is_paused_keeps_its_rows_and_its_error_until_it_is_resumed() -> None:

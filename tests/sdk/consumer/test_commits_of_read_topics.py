@@ -31,7 +31,7 @@ class Reader:
     consumer: AsyncConsumer
 
     async def make_anew(self) -> bytes:
-        """Deletes the topic and creates it again, with 20 records; the client hears of it. Returns the former's id."""
+        """Deletes the topic and creates it again, with 20 records; the client is notified. Returns the former's id."""
         former = self.cluster.topic_id
         self.cluster.topic_id, self.cluster.first_group = NEXT, 2000
         fill(self.cluster, 12)
@@ -81,7 +81,7 @@ async def test_what_was_read_of_a_deleted_topic_is_not_committed_for_the_next_on
 async def test_an_offset_that_the_application_names_is_of_what_it_was_given_last(reader: Reader) -> None:
     await reader.make_anew()
     state = reader.consumer._core.assignment.states[TP]
-    assert state.topic_id == NEXT, "the consumer goes on there"
+    assert state.topic_id == NEXT, "the consumer continues there"
     with pytest.raises(UnknownTopicOrPartitionError):
         await reader.consumer.commit({TP: OffsetAndMetadata(8)})
     assert reader.committed() == {}
@@ -98,7 +98,7 @@ async def test_a_seek_means_the_topic_that_there_is(reader: Reader) -> None:
 
 
 async def test_what_was_done_before_the_consumer_went_on_is_of_the_former_topic(reader: Reader) -> None:
-    """An automatic commit is made in the background: between it and the poll that began it, the topic may change."""
+    """An automatic commit is made in the background: between it and the poll that started it, the topic may change."""
     done = reader.consumer._core.consumed()
     assert done == {TP: OffsetAndMetadata(8, "", 1)}
     await reader.make_anew()

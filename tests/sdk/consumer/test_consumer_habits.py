@@ -43,11 +43,11 @@ async def test_a_session_says_what_a_seek_and_a_pause_change_and_nothing_else() 
         for partition in range(3):
             fill(cluster, 10, partition=partition)
         await read(consumer, 30)
-        asked = len(cluster.raw_fetches)
+        count = len(cluster.raw_fetches)
         consumer.pause(P1)
         await consumer.seek(TP, 5)
         assert values(await read(consumer, 5)) == [5, 6, 7, 8, 9]
-        changed = [request for request in list(cluster.raw_fetches)[asked:] if request.partitions]
+        changed = [request for request in list(cluster.raw_fetches)[count:] if request.partitions]
         (named,) = changed[0].partitions
         assert (named.partition, named.fetch_offset) == (0, 5)
         assert [gone.partition for gone in changed[0].forgotten] == [1]
@@ -160,11 +160,11 @@ async def test_a_pause_keeps_what_was_fetched_and_a_seek_while_paused_holds() ->
         async with consumer_on(cluster, "t") as consumer:
             await until_fetched(consumer, 20)
             consumer.pause(TP)
-            asked = len(cluster.raw_fetches)
+            count = len(cluster.raw_fetches)
             assert await consumer.poll(timeout_ms=30) == {}
             consumer.resume(TP)
             assert values((await consumer.poll(timeout_ms=0))[TP]) == list(range(20))
-            named = [request for request in list(cluster.raw_fetches)[asked:] if request.partitions]
+            named = [request for request in list(cluster.raw_fetches)[count:] if request.partitions]
             assert all(request.partitions[0].fetch_offset == 20 for request in named)
             consumer.pause(TP)
             await consumer.seek(TP, 15)
@@ -254,7 +254,7 @@ async def test_a_log_start_that_moves_past_a_reader_is_followed_by_policy(cluste
         cluster.logs[0].log_start = 600
         while seen[-1] < 999:
             seen += values(await read(consumer, 1))
-        # What had been fetched ahead may still come; then the log continues where it begins now.
+        # What had been fetched ahead may still come; then the log continues where it starts now.
         (jump,) = [(a, b) for a, b in itertools.pairwise(seen) if b != a + 1]
         assert jump[0] < 200 and jump[1] == 600
 

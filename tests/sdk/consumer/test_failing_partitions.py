@@ -32,7 +32,7 @@ async def test_one_that_fails_in_every_poll_lets_the_others_have_theirs_in_betwe
     good.queued.append(rows)
     handed_out = said = 0
     for _ in range(8):
-        bad.error = UnknownTopicOrPartitionError("it is not there")
+        bad.error = UnknownTopicOrPartitionError("it does not exist")
         try:
             taken, _ = assignment.take_fetched(1)
         except UnknownTopicOrPartitionError:

@@ -313,8 +313,8 @@ async def test_what_is_fetched_ahead_and_what_is_under_way_stay_within_the_budge
     queued = bench.assignment.queued_bytes()
     assert 24 * KIB < queued < 32 * KIB
     await bench.answer(holds(1), node=2)
-    asked = sum(question.request.max_bytes for node in (1, 2) for question in bench.under_way(node))
-    assert 0 < asked <= 32 * KIB - queued
+    count = sum(question.request.max_bytes for node in (1, 2) for question in bench.under_way(node))
+    assert 0 < count <= 32 * KIB - queued
 
 
 async def test_without_room_nothing_is_asked_until_the_application_has_taken_some() -> None:
@@ -329,16 +329,16 @@ async def test_without_room_nothing_is_asked_until_the_application_has_taken_som
 async def test_with_little_room_it_waits_for_more_and_does_not_ask_for_scraps() -> None:
     bench = Bench(fetch_max_bytes=32 * KIB, max_partition_fetch_bytes=32 * KIB)
     await bench.answer(holds(0, *(stored_batch(10 * n, 10, size=200) for n in range(10))))
-    asked = len(bench.asked())
+    count = len(bench.asked())
     assert bench.under_way() == [], "of 16 KiB that one request may bring, there is room for a quarter"
     assert len(bench.take(10)) == 10
     assert not bench.fetcher.wants_a_look(all_taken=False), "no poll wakes it for so little"
     bench.fetcher.wake()
-    assert len(bench.asked()) == asked
+    assert len(bench.asked()) == count
     bench.take(40)
     assert bench.fetcher.wants_a_look(all_taken=False)
     bench.fetcher.wake()
-    assert len(bench.asked()) == asked + 1
+    assert len(bench.asked()) == count + 1
     assert bench.asked()[-1].max_bytes >= 8 * KIB
 
 
@@ -347,12 +347,12 @@ async def test_who_has_taken_all_that_there_was_has_it_look_whatever_room_it_wai
     bench = Bench((1, 1), fetch_max_bytes=32 * KIB, max_partition_fetch_bytes=32 * KIB)
     await bench.answer(holds(0, stored_batch(0, 120, size=200)), holds(1, stored_batch(0, 10, size=200)))
     bench[P0].paused = True
-    asked = len(bench.asked())
+    count = len(bench.asked())
     assert bench.take() == numbers(1, range(10))
     assert bench.fetcher.wants_a_look(all_taken=True)
     bench.fetcher.wake()
     await turn()
-    assert len(bench.asked()) > asked, "what is paused has made room"
+    assert len(bench.asked()) > count, "what is paused has made room"
 
 
 async def test_what_grows_when_it_is_decoded_waits_as_it_came() -> None:
@@ -479,7 +479,7 @@ async def test_what_no_wait_will_help_is_said_at_once() -> None:
     assert bench[P0].error is not None and bench.under_way() == []
 
 
-# --- where a partition begins again -----------------------------------------------------------------------------------
+# --- where a partition starts again -----------------------------------------------------------------------------------
 
 
 async def test_an_end_that_was_seen_further_on_is_no_reason_to_begin_anew() -> None:
@@ -532,7 +532,7 @@ async def test_a_position_that_was_sought_while_it_was_looked_up_stays() -> None
 
 
 def committed_at(bench: Bench, offset: int) -> PartitionState:
-    """P0 begins where the group has committed."""
+    """P0 starts where the group has committed."""
     bench.assignment.remove([P0])
     state = PartitionState.at(P0, TOPIC_ID, Start("earliest", offset))
     bench.assignment.place({P0: state})
@@ -588,7 +588,7 @@ async def test_a_look_up_that_fails_is_said_and_tried_again_when_it_was_heard_of
 async def test_a_node_without_room_for_sessions_is_asked_alone_for_a_while_and_then_for_one_again() -> None:
     bench = Bench((1, 1))
     await bench.answer(error=refusal(Code.TOO_MANY_FETCH_SESSIONS))
-    assert bench[P0].failures == 0, "nothing stands in the way of asking at once"
+    assert bench[P0].failures == 0, "nothing delays the next request"
     assert [request.session_epoch for request in bench.asked()] == [1, 0]
     await bench.answer(holds(0, stored_batch(0, 5)), holds(1))
     assert [one.partition for one in bench.asked()[-1].partitions] == [1, 0], "who has waited longest comes first"
@@ -613,14 +613,14 @@ async def test_a_session_that_is_not_known_begins_anew_at_once_but_not_for_ever(
 
 async def test_a_defect_is_told_to_who_polls_and_ends_the_fetching(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench((1, 1))
-    told: list[bool] = []
-    bench.assignment.listen(lambda: told.append(True))
+    reported: list[bool] = []
+    bench.assignment.listen(lambda: reported.append(True))
     bench.under_way()[0].answer.set_result(None)
     await turn()
-    assert told and bench[P0].error is not None and "the consumer has failed" in bench[P0].error.message
-    asked = len(bench.asked())
+    assert reported and bench[P0].error is not None and "the consumer has failed" in bench[P0].error.message
+    count = len(bench.asked())
     bench.fetcher.wake()
-    assert len(bench.asked()) == asked
+    assert len(bench.asked()) == count
     assert "the consumer has failed" in caplog.text
 
 
@@ -679,13 +679,13 @@ async def test_without_a_policy_a_topic_that_was_made_anew_is_said_to_be_so() ->
 
 async def test_who_waits_in_a_poll_is_woken_when_a_topic_was_made_anew() -> None:
     bench = Bench(auto_offset_reset="none")
-    told: list[bool] = []
-    # Who is told looks what there is, which takes the lock.
-    bench.assignment.listen(lambda: told.append(bench[P0].error is not None and not bench.assignment.is_entered()))
+    reported: list[bool] = []
+    # The notified caller looks for records, which takes the lock.
+    bench.assignment.listen(lambda: reported.append(bench[P0].error is not None and not bench.assignment.is_entered()))
     bench.cluster.show(1, topic_id=ANOTHER_ID)
-    assert told == [True]
+    assert reported == [True]
     await bench.after(1)
-    assert told == [True], "it is said once"
+    assert reported == [True], "it is said once"
 
 
 async def test_a_topic_of_which_a_partition_is_assigned_is_not_forgotten() -> None:
@@ -778,7 +778,8 @@ async def test_a_newer_epoch_of_the_same_leader_is_learned_from_an_answer() -> N
 
 
 async def test_the_term_of_a_node_that_does_not_lead_is_no_leadership() -> None:
-    """It campaigned in vain, in a term that no disk kept. Who does lead, in a lower one, must still be believed."""
+    """It campaigned without success, in a term that no disk kept. The leader, of a lower one, must still be
+    believed."""
     bench = Bench()
     await bench.answer(fails(Code.NOT_LEADER_OR_FOLLOWER, epoch=3))
     bench.cluster.show(2, epoch=2)
@@ -787,14 +788,14 @@ async def test_the_term_of_a_node_that_does_not_lead_is_no_leadership() -> None:
 
 async def test_who_waits_in_a_poll_is_woken_by_what_comes_and_by_what_fails() -> None:
     bench = Bench()
-    told: list[bool] = []
-    bench.assignment.listen(lambda: told.append(True))
+    reported: list[bool] = []
+    bench.assignment.listen(lambda: reported.append(True))
     await bench.answer(holds(0, stored_batch(0, 5)))
-    assert told
-    told.clear()
+    assert reported
+    reported.clear()
     bench.cluster.nodes[1].fetch.lose()
     await turn()
-    assert told
+    assert reported
 
 
 async def test_a_resume_that_finds_no_room_waits_for_what_the_application_takes() -> None:
@@ -814,16 +815,16 @@ async def test_the_fetcher_comes_back_by_itself_to_what_has_failed_or_is_late() 
         for _ in range(3):
             await bench.answer(fails(Code.STORAGE_ERROR))
             assert bench.under_way() == [] or bench.cluster.clock() >= bench[P0].retry_at_s
-            while not bench.under_way():  # noqa: ASYNC110 - the fetcher does not know of the test
+            while not bench.under_way():  # noqa: ASYNC110 - the fetcher cannot signal the test
                 await asyncio.sleep(0.002)
-        asked = len(bench.asked())
-        while len(bench.asked()) == asked:  # noqa: ASYNC110
+        count = len(bench.asked())
+        while len(bench.asked()) == count:  # noqa: ASYNC110
             await asyncio.sleep(0.002)
     assert bench.asked()[-1].session_epoch == 1
     bench.fetcher.close()
-    asked = len(bench.asked())
+    count = len(bench.asked())
     await asyncio.sleep(0.05)
-    assert len(bench.asked()) == asked
+    assert len(bench.asked()) == count
 
 
 async def test_look_ups_end_with_the_fetcher() -> None:

@@ -220,14 +220,14 @@ async def test_one_long_poll_is_no_absence_and_time_counts_from_its_end() -> Non
     assert bench.group.membership.state is MembershipState.MEMBER
     waited_until = bench.cluster.clock()
     bench.group.end_poll(poll)
-    assert bench.group._last_poll_s >= waited_until, "it was away from then on, and not from when the poll began"
+    assert bench.group._last_poll_s >= waited_until, "it was away from then on, and not from when the poll started"
     async with asyncio.timeout(30):
         while bench.group.membership.state is MembershipState.MEMBER:  # noqa: ASYNC110
             await asyncio.sleep(0.002)
-    assert bench.group.pending, "the application is told at its next poll"
+    assert bench.group.pending, "the application is notified at its next poll"
     assert (await bench.step()) == RebalanceStep(Rebalance.LOST, frozenset({P0}))
     assert bench.assignment.take_fetched(10) == ([], False)
-    async with asyncio.timeout(30):  # The group hears of it.
+    async with asyncio.timeout(30):  # The group is notified.
         while all(beat.request.member_epoch != -1 for beat in bench.beats()):  # noqa: ASYNC110
             await asyncio.sleep(0.002)
     await bench.end()
@@ -293,7 +293,7 @@ async def test_an_idle_consumer_does_not_commit_for_ever() -> None:
     await bench.join(0, 1, p1=7)
     bench.group.commit_done(at(p0=5, p1=7))
     await turn()
-    assert await bench.store() == {0: 5}, "what is committed already is no news"
+    assert await bench.store() == {0: 5}, "what is committed already is not a change"
     for _ in range(3):
         bench.group.commit_done(at(p0=5, p1=7))
         await turn()
@@ -403,7 +403,7 @@ async def test_what_is_given_back_while_it_is_told_as_revoked_is_looked_up_and_t
     step = await bench.step()
     assert step == RebalanceStep(Rebalance.REVOKED, frozenset({P1}))
     await bench.assign(0, 1, epoch=2)
-    assert await bench.step() is step, "it is told to its end"
+    assert await bench.step() is step, "its notification is completed"
     bench.group.begins(step)
     await bench.group.finished(step)
     assert P1 not in bench.assignment.states
@@ -420,9 +420,9 @@ async def test_what_goes_is_committed_before_it_is_released_and_what_stays_is_no
     await bench.join(0, 1)
     await bench.assign(0)
     assert bench.owned() == [0, 1]
-    assert await bench.step(at(p0=3, p1=5)) is None, "the poll goes on meanwhile"
+    assert await bench.step(at(p0=3, p1=5)) is None, "the poll continues while the commit is in flight"
     await turn()
-    assert bench.owned() == [0, 1], "nobody else may begin before it is committed"
+    assert bench.owned() == [0, 1], "no other member may start before it is committed"
     assert await bench.store() == {1: 5}
     step = await bench.step()
     assert step == RebalanceStep(Rebalance.REVOKED, frozenset({P1}))
@@ -507,7 +507,7 @@ async def test_a_refusal_for_good_is_raised_once_and_then_tried_again() -> None:
     await bench.end()
 
 
-# --- where partitions begin -------------------------------------------------------------------------------------------
+# --- where partitions start -------------------------------------------------------------------------------------------
 
 
 async def test_partitions_begin_where_was_committed_or_as_the_policy_says_and_new_ones_at_their_first_record() -> None:
@@ -515,7 +515,7 @@ async def test_partitions_begin_where_was_committed_or_as_the_policy_says_and_ne
     await bench.join(0, 1, 2, p1=8)
     begin = {tp.partition: (state.position, state.reset) for tp, state in bench.assignment.states.items()}
     assert begin[1] == (8, "latest") and begin[0] == (None, "latest")
-    assert begin[2] == (None, "earliest"), "the topic has gained it since the group began to read"
+    assert begin[2] == (None, "earliest"), "the topic has gained it since the group started to read"
     assert all(state.pinned and state.topic_id == TOPIC_ID for state in bench.assignment.states.values())
     assert bench.wakes == 1
     await bench.end()

@@ -59,15 +59,15 @@ async def test_a_member_that_was_thrown_out_has_committed_nothing() -> None:
     assert "nothing was committed" in error.message
 
 
-@pytest.mark.parametrize("by_itself", [False, True])
-async def test_an_attempt_before_that_nobody_answered_may_have_been_carried_out(by_itself: bool) -> None:
-    asked = 0
+@pytest.mark.parametrize("is_noticed", [False, True])
+async def test_an_attempt_before_that_nobody_answered_may_have_been_carried_out(is_noticed: bool) -> None:
+    count = 0
 
     def committer(partitions: Collection[GroupPartition]) -> Committer:
-        nonlocal asked
-        asked += 1
-        if by_itself and asked > 1:
-            raise CommitFailedError("the consumer knows that it is no member any more")
+        nonlocal count
+        count += 1
+        if is_noticed and count > 1:
+            raise CommitFailedError("the consumer is no longer a member")
         return Committer("member", 3)
 
     error = await failure_of(NetworkError("broken"), UnknownMemberIdError("gone"), committer=committer)

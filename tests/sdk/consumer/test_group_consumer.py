@@ -55,7 +55,7 @@ def members(cluster: ScriptedCluster) -> ScriptedMembers:
 
 
 class Notes(ConsumerRebalanceListener):
-    """Writes down what it is told, and raises what it is given."""
+    """Records its calls, and raises the given error."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, list[int]]] = []
@@ -204,7 +204,7 @@ async def test_silence_stops_a_member_by_its_own_clock(cluster: ScriptedCluster,
             await consumer.commit({P0: 6})
         members.on_heartbeat = lambda request: None
         await until(has(consumer, PARTITIONS), consumer)
-        assert await consumer.position(P0) >= 5, "it goes on where it has committed"
+        assert await consumer.position(P0) >= 5, "it continues where it has committed"
 
 
 async def test_a_process_that_stood_still_hands_out_nothing_that_others_may_have(
@@ -215,12 +215,12 @@ async def test_a_process_that_stood_still_hands_out_nothing_that_others_may_have
         await until(has(consumer, PARTITIONS), consumer)
         await until(consumer._core.assignment.has_records, consumer)
         me = consumer.group_metadata().member_id
-        time.sleep(SHORT["session_timeout_ms"] / 1000)  # noqa: ASYNC251 - the process stands still, its event loop too
+        time.sleep(SHORT["session_timeout_ms"] / 1000)  # noqa: ASYNC251 - the process is stalled, with its event loop too
         members.throw_out(me)
         assert await consumer.poll(timeout_ms=0) == {}
-        told = len(notes.told)
-        again = await until(lambda: len(notes.told) > told + 1, consumer)
-        assert notes.told[told : told + 2] == [("lost", [0, 1, 2, 3]), ("assigned", [0, 1, 2, 3])]
+        reported = len(notes.told)
+        again = await until(lambda: len(notes.told) > reported + 1, consumer)
+        assert notes.told[reported : reported + 2] == [("lost", [0, 1, 2, 3]), ("assigned", [0, 1, 2, 3])]
         record = await anext(consumer)
         again.append((record.partition, record.offset))
         assert again[0][1] == 0, "nothing of it was committed, all is handed out again"
@@ -282,18 +282,18 @@ async def test_commits_are_stored_in_the_order_of_the_calls(cluster: ScriptedClu
         await until(has(consumer, PARTITIONS), consumer)
         busy = True
         members.on_commit = lambda request: error(Code.SERVER_BUSY) if busy else None
-        told: list[int] = []
+        reported: list[int] = []
         commits = [
-            consumer.commit_async({P0: offset}, lambda offsets, error: told.append(offsets[P0].offset))
+            consumer.commit_async({P0: offset}, lambda offsets, error: reported.append(offsets[P0].offset))
             for offset in (3, 9, 6)
         ]
         await until(lambda: bool(members.commits))
-        assert told == []
+        assert reported == []
         busy = False
         await asyncio.gather(*commits)
-        assert told == [], "callbacks are called when the application is there"
+        assert reported == [], "callbacks are called when the application is there"
         await consumer.poll()
-        assert told == [3, 9, 6] and members.committed(0) == 6
+        assert reported == [3, 9, 6] and members.committed(0) == 6
 
 
 async def test_only_what_was_handed_out_before_the_application_came_back_is_committed(
@@ -306,7 +306,9 @@ async def test_only_what_was_handed_out_before_the_application_came_back_is_comm
             done = {(number, offset) for number, offset in seen}
             for number in range(PARTITIONS):
                 committed = members.committed(number) or 0
-                assert all((number, offset) in done for offset in range(committed)), "not before it comes back"
+                assert all((number, offset) in done for offset in range(committed)), (
+                    "committed only after the application polled again"
+                )
             seen += [(tp.partition, record.offset) for tp, records in polled.items() for record in records]
             await until(consumer._core.group._auto_commit.done)  # type: ignore[union-attr]
         record = await anext(consumer)

@@ -1,4 +1,4 @@
-"""A consumer of a group that is broken off: closed by its listener, interrupted while it is told something, failed over
+"""A consumer of a group that is broken off: closed by its listener, interrupted while it is notified, failed over
 what it has committed, polled by two at a time."""
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ async def test_what_was_broken_off_while_it_was_told_is_told_again(
         group = consumer._core.require_group("this test")
         await consumer.poll()
         await until(lambda: group.pending)
-        # As Ctrl-C does, between the question what there is to tell and the word that it has been told.
+        # As Ctrl-C does, between reading the notifications and confirming them.
         assert await group.next_step(ReadOffsets()) is not None
         async with asyncio.timeout(60):
             assert len([await anext(consumer) for _ in range(PARTITIONS * 20)]) == PARTITIONS * 20

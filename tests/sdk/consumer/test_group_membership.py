@@ -96,9 +96,9 @@ def test_what_is_taken_away_is_owned_until_it_is_released_and_that_is_told_at_on
     assert owned(sent(membership, 1.1)) == [0, 1], "not given up yet"
     assert membership.heartbeat(1.2) is None
     assert membership.release(parts(1)) == AssignmentChange()
-    told = sent(membership, 1.2)
-    assert owned(told) == [0]
-    assert membership.heard(told, answer(2, 0, 2), 1.3) == AssignmentChange(gained=parts(2))
+    reported = sent(membership, 1.2)
+    assert owned(reported) == [0]
+    assert membership.heard(reported, answer(2, 0, 2), 1.3) == AssignmentChange(gained=parts(2))
     assert membership.member_epoch == 2
 
 
@@ -117,7 +117,7 @@ def test_heartbeats_repeat_the_version_of_the_assignment_that_was_taken_up_last(
     fourth = sent(membership, 3.2)
     assert fourth.request.assignment_version == 9
     membership.heard(fourth, refusal(Code.UNKNOWN_MEMBER_ID), 3.3)
-    assert sent(membership, 4.0).request.assignment_version == 0, "it joins anew"
+    assert sent(membership, 4.0).request.assignment_version == 0, "it joins again"
 
 
 def test_what_is_given_back_before_it_was_released_stays() -> None:
@@ -152,8 +152,8 @@ def test_silence_for_a_session_timeout_counts_from_when_the_last_answered_heartb
 def test_an_answer_to_a_join_that_was_sent_a_session_ago_gives_nothing() -> None:
     membership = member(session_timeout_ms=6000)
     membership.join(0)
-    asked = sent(membership, 0)
-    assert membership.heard(asked, answer(1, 0), 6.0) == AssignmentChange(), "others may have it by now"
+    request = sent(membership, 0)
+    assert membership.heard(request, answer(1, 0), 6.0) == AssignmentChange(), "others may have it by now"
     assert (membership.state, membership.owned) == (MembershipState.JOINING, frozenset())
     again = sent(membership, 6.0)
     assert (again.request.member_id, again.request.member_epoch, owned(again)) == ("m1", 0, [])
@@ -168,7 +168,7 @@ def test_a_lost_answer_is_asked_for_again_in_full() -> None:
     assert membership.heartbeat(1.5) is None
     again = sent(membership, 1.6)
     assert again.request.full and again.request.member_epoch == 1
-    assert membership.heard(lost, answer(7, 0, 1, 2), 1.7) == AssignmentChange(), "nobody listens to it any more"
+    assert membership.heard(lost, answer(7, 0, 1, 2), 1.7) == AssignmentChange(), "the late answer is ignored"
     assert membership.heard(again, answer(2, 0, 1), 1.8) == AssignmentChange(gained=parts(1))
 
 
@@ -266,7 +266,8 @@ def test_a_static_members_name_is_waited_for_anew_when_another_coordinator_leads
 @settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_whatever_happens_nothing_is_read_that_the_coordinator_has_not_given(data: st.DataObject) -> None:
-    """``given`` is what the coordinator has told and not been told back; the member may work on nothing else."""
+    """``given`` has the partitions that the coordinator sent and no heartbeat confirmed yet; the member may work on no
+    others."""
     membership = joined(0, 1, session_timeout_ms=9000)
     now_s, epoch = 1.0, 1
     given_away = set(membership.owned)

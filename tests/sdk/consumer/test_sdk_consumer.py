@@ -86,12 +86,12 @@ async def test_a_seek_drops_what_was_fetched_or_is_being_fetched(cluster: Script
 )
 async def test_passing_errors_are_not_seen_by_the_application(cluster: ScriptedCluster, answer: Any) -> None:
     fill(cluster, 50, per_batch=5)
-    asked = 0
+    count = 0
 
     async def fail_some(node_id: int, request: data_plane_pb2.FetchRequest) -> data_plane_pb2.FetchResponse | None:
-        nonlocal asked
-        asked += 1
-        if asked % 2:
+        nonlocal count
+        count += 1
+        if count % 2:
             response = data_plane_pb2.FetchResponse()
             response.results.add(topic_id=TOPIC_ID, partition=0).error.CopyFrom(answer)
             return response
@@ -282,7 +282,7 @@ async def test_partitions_that_a_topic_gains_are_read_from_their_beginning(clust
 async def test_offsets_are_asked_of_the_leaders(three_nodes: ScriptedCluster) -> None:
     fill(three_nodes, 25)
     three_nodes.logs[0].log_start = 5
-    three_nodes.shown_leaders = [(2, 1)]  # Metadata is wrong; the node that is asked knows better.
+    three_nodes.shown_leaders = [(2, 1)]  # Metadata is wrong; the contacted node has a newer one.
     three_nodes.elect(0, leader=3)
     async with consumer_on(three_nodes) as consumer:
         assert await consumer.beginning_offsets([TP]) == {TP: 5}

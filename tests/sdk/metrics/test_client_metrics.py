@@ -99,7 +99,7 @@ async def test_prometheus_gets_counters_and_gauges_with_labels(cluster: Scripted
     assert 'quorumlog_producer_record_send_total{client="1"} 1.0' in lines
     assert 'quorumlog_producer_topic_record_send_total{client="1",topic="t"} 1.0' in lines
     assert "# TYPE quorumlog_producer_buffer_available_bytes gauge" in lines
-    assert not [line for line in lines if "_rate" in line], "Prometheus makes rates by itself"
+    assert not [line for line in lines if "_rate" in line], "Prometheus computes rates itself"
 
 
 async def test_opentelemetry_observes_also_what_comes_later(cluster: ScriptedCluster) -> None:

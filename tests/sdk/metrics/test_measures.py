@@ -12,7 +12,7 @@ def test_a_total_goes_on_while_what_is_of_late_passes() -> None:
     measure.add(60, 1.0)
     measure.add(30, 2.0)
     assert (measure.times, measure.total) == (2, 90)
-    assert measure.rate(2.0) == 90 / WINDOW_S, "a window that has hardly begun counts as a whole one"
+    assert measure.rate(2.0) == 90 / WINDOW_S, "a window that has hardly started counts as a whole one"
     assert measure.rate(45.0) == 2.0
     assert measure.rate(2 * WINDOW_S) == 0.0
     assert measure.total == 90

@@ -10,10 +10,11 @@ import pytest
 from quorumlog.sdk.errors import DuplicateSequenceMismatchError, IllegalStateError
 from quorumlog.sdk.mirror import mirror as laps
 from quorumlog.sdk.mirror.copy_intents import PartitionPlan
-from quorumlog.sdk.mirror.mirror import Mirror
-from quorumlog.sdk.mirror.offset_map import translated
+from quorumlog.sdk.mirror.mirror import LapOptions, LapSender, Mirror, _Gathered
+from quorumlog.sdk.mirror.offset_map import OffsetRun, joined, translated
+from quorumlog.sdk.mirror.origins import headers_with_origin
 from quorumlog.sdk.mirror.source import SourceRecord, SourceTopic, Taken
-from quorumlog.sdk.types import TopicPartition
+from quorumlog.sdk.types import Headers, TopicPartition
 
 ORDERS, TABLE = TopicPartition("orders", 0), TopicPartition("table", 0)
 NOW_MS = 1_000
@@ -21,6 +22,11 @@ NOW_MS = 1_000
 
 class CrashError(Exception):
     """The mirror ends here."""
+
+
+def mirror_of(world: World, send: LapSender | None = None, now_ms: int = NOW_MS) -> Mirror:
+    options = LapOptions(world.target)
+    return Mirror(world, world, send or world.send, options, wall_ms=lambda: now_ms, clock=lambda: 0.0)
 
 
 class World:
@@ -39,6 +45,9 @@ class World:
         self.epochs: dict[tuple[int, TopicPartition], list[bytes]] = {}
         self.newest_lap = 0
         self.crashes = True
+        #: Id of the cluster, if it is mirrored into the source too, and offsets here of records that came from it.
+        self.target: str | None = None
+        self.origins: dict[tuple[TopicPartition, int], int] = {}
 
     def crash(self) -> None:
         if self.crashes and self.chance.random() < 0.15:
@@ -55,8 +64,11 @@ class World:
     def group_offsets(self) -> dict[str, dict[TopicPartition, int]]:
         return {}
 
-    def start(self, partition: TopicPartition) -> int:
-        return min(self.there[partition], default=0)
+    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
+        return min(self.there[partition], default=0), max(self.there[partition], default=-1) + 1
+
+    def known_end(self, partition: TopicPartition) -> int | None:
+        return self.bounds(partition)[1]
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
         self.positions = dict(positions)
@@ -68,15 +80,19 @@ class World:
         removed: list[TopicPartition] = []
         for tp, at in self.positions.items():
             log = self.there[tp]
-            if at < self.start(tp):
+            if at < self.bounds(tp)[0]:
                 removed.append(tp)
                 continue
             new = [offset for offset in sorted(log) if offset >= at][: self.chance.randrange(1, 6)]
-            records += [SourceRecord(tp, offset, 5, None, log[offset], ()) for offset in new]
+            records += [SourceRecord(tp, offset, 5, None, log[offset], self.headers(tp, offset)) for offset in new]
             self.positions[tp] = new[-1] + 1 if new else at
             if not any(offset >= self.positions[tp] for offset in log):
                 ends[tp] = self.positions[tp]
         return Taken(records, ends, removed)
+
+    def headers(self, tp: TopicPartition, offset: int) -> Headers:
+        origin = self.origins.get((tp, offset))
+        return () if origin is None else headers_with_origin(SourceRecord(tp, origin, 5, None, None, ()), "here")
 
     # -- the cluster --------------------------------------------------------------------------------------------------
 
@@ -88,7 +104,7 @@ class World:
             self.crash()
             self.plans[tp] = plan
 
-    def send(self, lap: int, records: Iterable[SourceRecord], latest_ms: int) -> dict[TopicPartition, int]:
+    def send(self, lap: int, records: Iterable[SourceRecord], latest_ms: int) -> dict[TopicPartition, list[int]]:
         assert lap >= self.newest_lap, "an epoch below the newest is refused"
         self.newest_lap = lap
         sent: dict[TopicPartition, list[bytes]] = {}
@@ -104,7 +120,9 @@ class World:
                 self.here[tp].append(value)
             elif known[len(its) - 1] != value:
                 raise DuplicateSequenceMismatchError("another one")
-        return {tp: len(self.here[tp]) - 1 for tp in sent}
+        # The cluster remembers where the newest batches of a producer are.
+        known = {tp: range(len(self.here[tp]) - len(its), len(self.here[tp])) for tp, its in sent.items()}
+        return {tp: [*[-1] * (len(places) - 3), *places[-3:]] for tp, places in known.items()}
 
     # -- the story ----------------------------------------------------------------------------------------------------
 
@@ -112,13 +130,15 @@ class World:
         self.there[tp][offset] = b"%d" % offset
 
     def mirror(self) -> Mirror:
-        """A mirror that is told to begin."""
-        mirror = Mirror(self, self, self.send, (ORDERS, TABLE), {TABLE.topic}, lambda: NOW_MS, lambda: 0.0)
-        mirror.resume(self.load())
+        """A mirror that was started."""
+        mirror = mirror_of(self)
+        mirror.load(self.load())
+        mirror.declare_compacted({TABLE.topic})
+        mirror.resume((ORDERS, TABLE))
         return mirror
 
     def copied(self) -> Mirror:
-        """A mirror that has copied everything, however often it had to begin."""
+        """A mirror that has copied everything, however often it had to start."""
         while True:
             try:
                 mirror = self.mirror()
@@ -146,6 +166,27 @@ def test_every_record_is_there_once_and_in_order_whatever_ends_the_mirror(seed: 
             for offset in log:
                 here = translated(mirror.runs(tp), offset)
                 assert here is not None and world.here[tp][here] == log[offset]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_record_is_sent_back_whatever_ends_the_mirror(seed: int) -> None:
+    """The mirror of both directions copies the source's own records once, and keeps the offsets of the others."""
+    print("seed", seed)
+    world = World(random.Random(seed))
+    world.target = "here"
+    at = origin = 0
+    for _ in range(4):
+        for _ in range(world.chance.randrange(20)):
+            at += 1
+            world.add(ORDERS, at)
+            if world.chance.random() < 0.5:
+                origin += world.chance.choice((1, 1, 4))
+                world.origins[ORDERS, at] = origin
+        mirror = world.copied()
+        own = [offset for offset in world.there[ORDERS] if (ORDERS, offset) not in world.origins]
+        assert world.here[ORDERS] == [b"%d" % offset for offset in own]
+        known = [OffsetRun(offset, here, 1) for (_, offset), here in world.origins.items()]
+        assert list(mirror.returned(ORDERS)) == joined(known)
 
 
 def test_a_mirror_that_was_done_reads_nothing_again() -> None:
@@ -227,13 +268,14 @@ def test_a_lap_is_sent_again_as_it_was() -> None:
         world.add(ORDERS, offset)
     sent: list[tuple[int, list[int], int]] = []
 
-    def send(lap: int, records: Iterable[SourceRecord], latest_ms: int) -> dict[TopicPartition, int]:
+    def send(lap: int, records: Iterable[SourceRecord], latest_ms: int) -> dict[TopicPartition, list[int]]:
         records = list(records)
         sent.append((lap, [record.offset for record in records], latest_ms))
         return world.send(lap, records, latest_ms)
 
-    mirror = Mirror(world, world, send, (ORDERS,), (), lambda: NOW_MS + 500, lambda: 0.0)
-    mirror.resume({ORDERS: PartitionPlan(4, 2, 5, 3, NOW_MS, ())})
+    mirror = mirror_of(world, send, NOW_MS + 500)
+    mirror.load({ORDERS: PartitionPlan(4, 2, 5, 3, NOW_MS, ())})
+    mirror.resume([ORDERS])
     assert sent == [(4, [2, 3, 4], NOW_MS)]
     assert world.positions[ORDERS] == 5
     while mirror.lap() or not mirror.is_at_end:
@@ -243,15 +285,15 @@ def test_a_lap_is_sent_again_as_it_was() -> None:
 
 
 def test_removed_records_are_skipped_behind_what_was_read() -> None:
-    """Records read before they were found to be gone are copied first, by a plan that starts where it began."""
+    """Records read before they were found to be gone are copied first, by a plan with the same start."""
     world = World(random.Random(2))
     world.crashes = False
     world.add(ORDERS, 0)
-    mirror = Mirror(world, world, world.send, (ORDERS,), (), lambda: NOW_MS, lambda: 0.0)
-    mirror.resume({})
+    mirror = mirror_of(world)
+    mirror.resume([ORDERS])
     record = SourceRecord(ORDERS, 0, 5, None, b"0", ())
     world.there[ORDERS] = {6: b"6"}
-    mirror._skip_removed([ORDERS], {ORDERS: [record]})
+    mirror._skip_removed([ORDERS], {ORDERS: _Gathered(1, [record])})
     assert mirror._copied[ORDERS].next_source == 0
     assert world.positions[ORDERS] == 1
     mirror._skip_removed([ORDERS], {})

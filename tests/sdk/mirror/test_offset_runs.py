@@ -9,11 +9,11 @@ from quorumlog.sdk.mirror.offset_map import MOST_RUNS, OffsetRun, joined, runs_o
 
 
 def test_records_without_a_gap_are_one_run() -> None:
-    assert runs_of([40, 41, 42], 7) == [OffsetRun(40, 7, 3)]
+    assert runs_of([40, 41, 42], [7, 8, 9]) == [OffsetRun(40, 7, 3)]
 
 
 def test_a_gap_begins_another_run() -> None:
-    assert runs_of([0, 2, 3, 9], 5) == [OffsetRun(0, 5, 1), OffsetRun(2, 6, 2), OffsetRun(9, 8, 1)]
+    assert runs_of([0, 2, 3, 9], [5, 6, 7, 8]) == [OffsetRun(0, 5, 1), OffsetRun(2, 6, 2), OffsetRun(9, 8, 1)]
 
 
 def test_runs_that_follow_each_other_here_and_there_are_joined() -> None:
@@ -32,7 +32,7 @@ def test_who_goes_on_here_misses_nothing(steps: list[int], lap: int) -> None:
     source = [sum(steps[:count]) for count in range(1, len(steps) + 1)]
     runs: list[OffsetRun] = []
     for at in range(0, len(source), lap):
-        runs = joined([*runs, *runs_of(source[at : at + lap], at)])
+        runs = joined([*runs, *runs_of(source[at : at + lap], range(at, min(at + lap, len(source))))])
     for offset in range(source[-1] + 3):
         here = translated(runs, offset)
         unread = sum(each < offset for each in source)
@@ -49,7 +49,27 @@ def test_runs_are_joined_only_if_both_sides_continue() -> None:
 
 
 def test_the_newest_runs_are_kept() -> None:
-    """Groups stand near the end of a log."""
+    """Groups whose positions are near the end of a log."""
     runs = [OffsetRun(10 * number, number, 1) for number in range(MOST_RUNS + 3)]
     assert joined(runs) == runs[3:]
     assert translated(joined(runs), runs[-1].source) == runs[-1].target
+
+
+def test_records_of_others_begin_another_run() -> None:
+    """A producer of the target has written in between."""
+    assert runs_of([0, 1, 2, 3], [4, 5, 9, 10]) == [OffsetRun(0, 4, 2), OffsetRun(2, 9, 2)]
+
+
+def test_unknown_offsets_are_completed() -> None:
+    """A cluster does not remember where older batches of a repeated lap are."""
+    before = [OffsetRun(0, 3, 2)]
+    assert runs_of([2, 3, 4, 5], [-1, -1, 7, 8], before) == [OffsetRun(2, 5, 4)]
+    assert runs_of([2, 3, 4, 5], [5, -1, -1, 8]) == [OffsetRun(2, 5, 4)]
+
+
+def test_ambiguous_offsets_are_left_out() -> None:
+    """Records of others are somewhere in between: a group there reads on behind the last known record."""
+    before = [OffsetRun(0, 3, 2)]
+    runs = runs_of([2, 3, 4, 5], [-1, -1, 9, 10], before)
+    assert runs == [OffsetRun(4, 9, 2)]
+    assert translated(joined([*before, *runs]), 3) == 5

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from quorumlog.sdk.errors import IllegalStateError
+from quorumlog.sdk.errors import IllegalStateError, NetworkError
 from quorumlog.sdk.mirror.commands import _timestamp_ms
-from quorumlog.sdk.mirror.mirror import STALLED_S, Mirror
+from quorumlog.sdk.mirror.mirror import STALLED_S, LapOptions, Mirror
 from quorumlog.sdk.mirror.source import KafkaSource, SourceRecord, Taken, _record
 from quorumlog.sdk.types import TopicPartition
 
@@ -84,34 +84,102 @@ class StalledSource:
 
     def __init__(self) -> None:
         self.records = [SourceRecord(ORDERS, 0, 5, None, b"v", ())]
+        self.positions: dict[TopicPartition, int] = {}
 
-    def start(self, partition: TopicPartition) -> int:
-        return 0
+    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
+        return 0, 9
 
-    def assign(self, positions: object) -> None:
-        pass
+    def known_end(self, partition: TopicPartition) -> int:
+        return 9
+
+    def assign(self, positions: dict[TopicPartition, int]) -> None:
+        self.positions = positions
 
     def take(self, most: int, timeout_s: float) -> Taken:
         records, self.records = self.records, []
         return Taken(records, {}, ())
 
 
-def test_a_source_that_stalls_ends_the_mirror() -> None:
-    now_s = [0.0]
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
 
-    def clock() -> float:
-        now_s[0] += 0.2
-        return now_s[0]
+    def __call__(self) -> float:
+        self.now_s += 0.2
+        return self.now_s
 
-    plans: Any = SimpleNamespace(load=dict, write=lambda plans: None)
-    source: Any = StalledSource()
-    copier = Mirror(source, plans, lambda lap, records, latest_ms: {ORDERS: 0}, [ORDERS], clock=clock)
-    copier.resume({})
+
+def stalled(skip_to: dict[TopicPartition, int]) -> tuple[Mirror, StalledSource, Clock]:
+    plans: Any = SimpleNamespace(write=lambda plans: None)
+    source, clock = StalledSource(), Clock()
+    anything: Any = source
+    copier = Mirror(
+        anything,
+        plans,
+        lambda lap, records, latest_ms: {records[0].partition: [records[0].offset]},
+        LapOptions(skip_to=skip_to),
+        clock=clock,
+    )
+    copier.resume([ORDERS])
     assert copier.lap() == 1
-    begun_s = now_s[0]
-    while now_s[0] < begun_s + STALLED_S - 5:
+    return copier, source, clock
+
+
+def test_a_source_that_stalls_ends_the_mirror() -> None:
+    """The line names the partition, the offset and the option with which the mirror continues."""
+    copier, _, clock = stalled({})
+    begun_s = clock.now_s
+    while clock.now_s < begun_s + STALLED_S - 5:
         assert copier.lap() == 0
-    now_s[0] += 10
-    with pytest.raises(IllegalStateError, match="nothing of orders-0 from offset 1 on"):
+    clock.now_s += 10
+    with pytest.raises(IllegalStateError, match=r"orders, partition 0: the batch at offset 1 .*--skip-to orders-0:OFF"):
         copier.lap()
-    assert now_s[0] >= begun_s + STALLED_S
+    assert clock.now_s >= begun_s + STALLED_S
+
+
+def test_a_stalled_batch_is_skipped_on_request(caplog: pytest.LogCaptureFixture) -> None:
+    copier, source, clock = stalled({ORDERS: 4})
+    assert copier.lap() == 0
+    clock.now_s += STALLED_S + 10
+    assert copier.lap() == 0
+    assert source.positions == {ORDERS: 4}
+    assert "skipped offsets 1 to 3 of orders-0" in caplog.text
+
+
+def test_reported_batches_are_named_or_skipped() -> None:
+    """A batch that the library reports is not waited for; the option does not apply before its offset is reached."""
+    for skip_to, expected in (({}, None), ({ORDERS: 1}, None), ({ORDERS: 4}, 4)):
+        copier, source, _ = stalled(skip_to)
+        reports = [Taken([], {}, (), {ORDERS: (1, "CRC")})]
+        source.take = lambda most, timeout_s: reports.pop() if reports else Taken([], {}, ())  # type: ignore[method-assign] # noqa: B023
+        if expected is None:
+            with pytest.raises(IllegalStateError, match=r"offset 1 of the source cannot be read \(CRC\)"):
+                copier.lap()
+        else:
+            copier.lap()
+            assert source.positions == {ORDERS: expected}
+
+
+def test_partitions_without_a_leader_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their next batch may be readable: no option to skip it is offered."""
+    copier, source, clock = stalled({})
+
+    def bounds(partition: TopicPartition) -> tuple[int, int]:
+        raise NetworkError("no leader")
+
+    monkeypatch.setattr(source, "bounds", bounds)
+    for _ in range(3):
+        clock.now_s += STALLED_S + 10
+        assert copier.lap() == 0
+
+
+def test_busy_neighbours_do_not_make_a_partition_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record that waits behind those of others has not stalled."""
+    monkeypatch.setattr("quorumlog.sdk.mirror.mirror.LAP_RECORDS", 1)
+    copier, source, clock = stalled({})
+    other = TopicPartition("clicks", 0)
+    copier.add([other])
+    for offset in range(5):
+        source.records = [SourceRecord(other, offset, 5, None, b"v", ())]
+        clock.now_s += STALLED_S + 10
+        assert copier.lap() == 1

@@ -318,7 +318,7 @@ async def test_names_beyond_one_page_are_listed_and_deleted(cluster: LocalCluste
         grpc.aio.insecure_channel(cluster.address(1)) as channel,
     ):
         node = data_plane_pb2_grpc.DataPlaneStub(channel)
-        # A node takes a hundred calls at once on a connection.
+        # A node accepts a hundred calls at once on a connection.
         for first in range(0, len(names), 50):
             some = names[first : first + 50]
             requests = (pb.InitProducerIdRequest(name=name, epoch=1, timeout_ms=60_000) for name in some)

@@ -16,7 +16,7 @@ from quorumlog.wire.entry import Codec, parse_header
 
 
 class Bench:
-    """An accumulator with a clock that stands still until told."""
+    """An accumulator with a clock that only the test moves."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ def test_a_record_waits_for_nothing_while_nothing_is_under_way_to_its_leader() -
     assert deadline == 160.0, "the other one's leader is busy: it waits, for so long at most"
     bench.send(partition=0)
     bench.idle = True
-    assert [batch.record_count for batch in bench.drain()] == [2], "what came meanwhile goes together"
+    assert [batch.record_count for batch in bench.drain()] == [2], "records that arrived while it waited share a batch"
 
 
 def test_what_may_be_sent_again_is_never_cut_because_a_leader_happens_to_be_idle() -> None:
@@ -410,7 +410,7 @@ def test_what_expires_leaves_nothing_waiting_and_its_memory_comes_back() -> None
     bench = Bench()
     bench.send(partition=0)
     bench.send(partition=1)
-    assert bench.accumulator.expire(100.0) == [], "it began at that time, not before"
+    assert bench.accumulator.expire(100.0) == [], "it started at that time, not before"
     late = bench.accumulator.expire(100.1)
     assert len(late) == 2 and not bench.accumulator.has_waiting()
     for batch in late:
@@ -422,17 +422,17 @@ def test_what_expires_leaves_nothing_waiting_and_its_memory_comes_back() -> None
 
 def test_whoever_waits_for_room_is_told_once_and_lingering_begins_again() -> None:
     bench = Bench()
-    told: list[bool] = []
+    reported: list[bool] = []
     bench.send()
-    bench.accumulator.when_room(lambda: told.append(True))
+    bench.accumulator.when_room(lambda: reported.append(True))
     (batch,) = bench.drain()
     bench.accumulator.complete(batch)
-    assert told == [True]
+    assert reported == [True]
     bench.send()
-    assert bench.drain() == [], "nobody waits any more"
+    assert bench.drain() == [], "no caller waits for room"
     bench.now += 1
     bench.accumulator.complete(bench.drain()[0])
-    assert told == [True]
+    assert reported == [True]
 
 
 def test_two_flushes_end_one_by_one() -> None:
@@ -471,12 +471,12 @@ def test_after_the_end_nothing_is_taken_and_all_that_is_unresolved_is_named() ->
 
 
 def test_who_waits_for_room_hears_of_the_end_also_one_who_begins_to_wait_behind_it() -> None:
-    """Otherwise the sender of a record waits for all of ``max_block_ms``, and hears that the memory is full, where its
-    producer has failed in that moment."""
+    """Otherwise the sender of a record waits for all of ``max_block_ms``, and gets the error that the memory is full,
+    where its producer has failed in that moment."""
     bench = Bench()
-    told: list[str] = []
-    bench.accumulator.when_room(lambda: told.append("before"))
-    assert told == []
+    reported: list[str] = []
+    bench.accumulator.when_room(lambda: reported.append("before"))
+    assert reported == []
     list(bench.accumulator.shut())
-    bench.accumulator.when_room(lambda: told.append("behind"))
-    assert told == ["before", "behind"]
+    bench.accumulator.when_room(lambda: reported.append("behind"))
+    assert reported == ["before", "behind"]

@@ -92,7 +92,7 @@ REFUSALS = (NotEnoughReplicasError, ServerBusyError, StorageError)
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_a_gap_counts_only_where_nothing_in_front_is_still_to_be_sent(data: st.DataObject) -> None:
-    """The log has never heard of the producer, so it takes the first batch only; what it answers comes in any order."""
+    """The log does not contain the producer, so it accepts the first batch only; what it answers comes in any order."""
     pipeline, batches = pipeline_with(data.draw(st.integers(2, 5)))
     log = 0
     for _ in range(12):
@@ -163,10 +163,10 @@ def test_a_definite_refusal_after_a_time_out_is_not_believed() -> None:
     assert (refusal.definite, refusal.retriable) == (True, False)
     assert pipeline.failed(batch, refusal, expired=False) is AttemptVerdict.RETRY
     assert pipeline.failed(batch, refusal, expired=True) is AttemptVerdict.FAIL
-    told = final_error(batch, refusal)
-    assert isinstance(told, InvalidTimestampError)
-    assert not told.definite
-    assert "may have taken effect" in told.message
+    reported = final_error(batch, refusal)
+    assert isinstance(reported, InvalidTimestampError)
+    assert not reported.definite
+    assert "may have taken effect" in reported.message
 
 
 def test_a_refusal_of_the_only_attempt_is_definite_and_its_number_is_used_again() -> None:
@@ -206,13 +206,13 @@ def test_a_batch_that_may_be_in_the_log_is_never_given_another_sequence() -> Non
 
 
 def test_what_a_deleted_topic_may_have_taken_in_never_fails_for_certain() -> None:
-    pipeline, (told, under_way, refused) = pipeline_with(3)
-    assert pipeline.failed(told, NetworkError("lost"), expired=False) is AttemptVerdict.RETRY
+    pipeline, (reported, under_way, refused) = pipeline_with(3)
+    assert pipeline.failed(reported, NetworkError("lost"), expired=False) is AttemptVerdict.RETRY
     assert pipeline.failed(refused, NotEnoughReplicasError("wait"), expired=False) is AttemptVerdict.RETRY
     pipeline.begin_anew(b"another")
-    # Of what follows, the new topic knows that it has nothing; of what was read in the former one, it knows nothing.
+    # The new topic has none of the later records; it has no state of those that were read in the former one.
     error = NotEnoughReplicasError("wait")
-    assert [final_error(batch, error).definite for batch in (told, under_way, refused)] == [False, False, True]
+    assert [final_error(batch, error).definite for batch in (reported, under_way, refused)] == [False, False, True]
 
 
 def test_without_idempotence_a_definite_refusal_ends_it_but_is_said_to_be_indefinite() -> None:

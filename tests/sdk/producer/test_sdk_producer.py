@@ -110,7 +110,7 @@ async def test_a_lost_stream_loses_and_doubles_nothing(cluster: ScriptedCluster,
 
 
 async def test_a_new_leader_that_is_named_is_followed_at_once(three_nodes: ScriptedCluster) -> None:
-    three_nodes.shown_leaders = [(1, 1)]  # Metadata lags: only the hint knows.
+    three_nodes.shown_leaders = [(1, 1)]  # Metadata lags: only the hint is correct.
     async with producer_on(three_nodes, retry_backoff_ms=60_000, retry_backoff_max_ms=60_000) as producer:
         await settled(*await send_many(producer, 3))
         three_nodes.elect(0, leader=3)
@@ -271,7 +271,7 @@ async def test_up_to_five_batches_fly_and_no_more(cluster: ScriptedCluster) -> N
 
     async def slowly(_: ScriptedCluster, produced: Produced) -> errors_pb2.Error | None:
         nonlocal flying, most
-        # Requests wait in the stream while one is being looked at; what the client has not sent is not there.
+        # Requests wait in the stream while one is being looked at; what the client has not sent cannot be looked at.
         most = max(most, len(cluster.arrivals) - len(cluster.logs[0].entries))
         return None
 

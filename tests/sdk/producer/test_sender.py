@@ -92,7 +92,7 @@ class Bench:
         return [[partition for _, partition, _ in one.batches] for one in self.cluster.nodes[node].produce.requests]
 
     async def acknowledge(self, *, node: int = 1, number: int = 0, offset: int = 0) -> None:
-        """A node says that it has what a request brought."""
+        """Acknowledges the batches of a request."""
         question = self.under_way(node)[number]
         results = [
             data_plane_pb2.ProduceResult(
@@ -229,8 +229,8 @@ async def test_nothing_is_sent_before_there_is_an_identity_and_one_is_asked_for_
     bench.send()
     bench.send(partition=1)
     await turn()
-    asked = [q for node in bench.cluster.nodes.values() for q in node.data_plane.asked("InitProducerId")]
-    assert len(asked) == 1 and bench.sent() == []
+    requests = [q for node in bench.cluster.nodes.values() for q in node.data_plane.asked("InitProducerId")]
+    assert len(requests) == 1 and bench.sent() == []
     await bench.give_identity(9)
     sent = [batch for request in bench.cluster.nodes[1].produce.requests for _, _, batch in request.batches]
     assert [parse_header(batch).producer_id for batch in sent] == [9, 9]
@@ -513,16 +513,16 @@ async def test_when_the_way_to_the_leader_is_broken_the_replicas_are_sent_the_ol
     bench.cluster.nodes[1].suspect = True
     bench.cluster.nodes[1].produce.lose()
     await turn()
-    asked = []
+    requests = []
     for _ in range(400):
         await bench.after(0.01)
         for node in (1, 2, 3):
             for question in bench.under_way(node):
-                asked.append(node)
+                requests.append(node)
                 assert len(question.request.batches) == 1
                 question.answer.set_exception(NetworkError("down"))
                 await turn()
-    assert {1, 2, 3} <= set(asked)
+    assert {1, 2, 3} <= set(requests)
 
 
 async def test_partitions_without_a_leader_are_not_chosen_for_keyless_records_while_others_have_one() -> None:
@@ -623,7 +623,7 @@ async def test_the_sender_comes_back_by_itself_to_what_lingers_fails_or_is_late(
     handle = bench.send()
     async with asyncio.timeout(30):
         for _ in range(3):
-            while not bench.under_way():  # noqa: ASYNC110 - the sender does not know of the test
+            while not bench.under_way():  # noqa: ASYNC110 - the sender cannot signal the test
                 await asyncio.sleep(0.002)
             await bench.refuse(refusal(Code.STORAGE_ERROR))
         with pytest.raises(RequestTimedOutError):
@@ -693,8 +693,8 @@ async def test_a_named_producer_that_is_fenced_ends_with_all_that_it_has() -> No
     first, second = bench.send(), bench.send(partition=1)
     await bench.refuse(refusal(Code.INVALID_PRODUCER_EPOCH, retriable=False))
     assert len(bench.crashed) == 1
-    told = [error_of(handle) for handle in (first, second)]
-    assert [error is not None and error.definite for error in told] == [True, False]
+    reported = [error_of(handle) for handle in (first, second)]
+    assert [error is not None and error.definite for error in reported] == [True, False]
     assert bench.accumulator.free_bytes == MEMORY
 
 
@@ -839,7 +839,7 @@ def names_in(question: Question[OutgoingProduce]) -> set[bytes]:
 
 
 async def test_a_batch_goes_to_the_topic_that_its_sequence_is_for() -> None:
-    """Metadata may be newer than what the producer has heard of them: the next topic has another sequence."""
+    """Metadata may be newer than the producer's view of them: the next topic has another sequence."""
     bench = await Bench().start()
     response = data_plane_pb2.MetadataResponse(cluster_id="hand-driven", topics=[])
     described = response.topics.add(name="t", topic_id=NEXT_ID)
@@ -864,7 +864,7 @@ async def test_what_a_named_producer_has_not_got_acknowledged_does_not_go_to_the
     error = error_of(handle)
     assert isinstance(error, UnknownTopicOrPartitionError) and not error.retriable
     assert "topic 't' was deleted and created again" in error.message
-    assert error.definite is refused, "nothing of a refused attempt takes effect; of the other one who knows"
+    assert error.definite is refused, "nothing of a refused attempt takes effect; the other one's outcome is unknown"
     await bench.after(6)
     assert all(names_in(question) == {TOPIC_ID} for question in bench.cluster.nodes[1].produce.questions)
     assert bench.accumulator.free_bytes == MEMORY

@@ -41,7 +41,7 @@ def response(codec: Codec, batches: int = 20) -> data_plane_pb2.FetchResponse:
 
 
 def addresses(chunk: pa.Array) -> list[tuple[int, int]]:
-    """Returns where the buffers of an array lie, as (begin, end)."""
+    """Returns where the buffers of an array lie, as (start, end)."""
     return [(buffer.address, buffer.address + buffer.size) for buffer in chunk.buffers() if buffer is not None]
 
 

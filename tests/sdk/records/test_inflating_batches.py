@@ -114,7 +114,7 @@ def test_what_is_large_but_within_the_limit_is_read() -> None:
 def test_columns_that_nobody_would_decompress_are_not_compressed(codec: Codec) -> None:
     columns = decode(stored_inflating_batch(MOST_DECODED_BYTES - 4096)).columns
     payload = write_payload(columns, codec)
-    assert len(payload) > MOST_DECODED_BYTES - (1 << 20), "whoever writes it can read it again"
+    assert len(payload) > MOST_DECODED_BYTES - (1 << 20), "its writer can read it again"
     made = build_batch(payload, record_count=1, codec=codec, base_timestamp_ms=1, max_timestamp_ms=1)
     entry = seal_batch(made, group=7, term=1, index=1, previous_hash=0, base_offset=0)
     assert read_payload(entry, parse_header(entry)).equals(columns)

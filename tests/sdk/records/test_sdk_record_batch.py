@@ -175,7 +175,7 @@ def compacted(base_offset: int, deltas: list[int], codec: Codec = Codec.NONE, **
         group=1,
         codec=codec,
         timestamp_type=TimestampType.LOG_APPEND_TIME,
-        base_timestamp_ms=0,
+        append_time_ms=0,
         max_timestamp_ms=5,
         **(header | changes),
     )

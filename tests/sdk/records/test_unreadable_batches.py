@@ -1,4 +1,4 @@
-"""Batches that cannot be read are named, skipped where that is asked for, and told from damage."""
+"""Batches that cannot be read are named, skipped where that is asked for, and distinguished from damage."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_full_memory_skips_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_time_search_ends_at_an_unreadable_batch() -> None:
-    """Its header says that a record of that time is in it, so reading has to begin there at the latest."""
+    """Its header says that a record of that time is in it, so reading has to start there at the latest."""
     entry = unreadable_entry("compressed twice", 70, timestamp_ms=NOW_MS + 9)
     for first_offset, expected in ((0, 70), (71, 71)):
         search = OffsetSearch({TP: NOW_MS})

@@ -93,10 +93,10 @@ def test_a_pipe_is_no_file_and_nobody_waits_for_it(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(by_token(sasl_oauthbearer_token_file=str(pipe)).token)
+        request = pool.submit(by_token(sasl_oauthbearer_token_file=str(pipe)).token)
         try:
-            with pytest.raises(IllegalArgumentError, match=f"cannot read {pipe}: it is no file"):
-                asked.result(timeout=30)
+            with pytest.raises(IllegalArgumentError, match=f"cannot read {pipe}: it is not a file"):
+                request.result(timeout=30)
         finally:
             # Clients that still wait are released.
             with contextlib.suppress(OSError):
@@ -114,9 +114,9 @@ def test_a_file_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
     [
         ({}, "needs one of them"),
         ({FILE: "f", "sasl_oauth_token_provider": str}, "needs one of them"),
-        ({FILE: ""}, "no path"),
-        ({FILE: 5}, "no path"),
-        ({"sasl_oauth_token_provider": "a.b.c"}, "no callable"),
+        ({FILE: ""}, "not a path"),
+        ({FILE: 5}, "not a path"),
+        ({"sasl_oauth_token_provider": "a.b.c"}, "not callable"),
         ({FILE: "f", "sasl_plain_username": "u"}, "sasl_plain_username is given, but sasl_mechanism is not SCRAM"),
         ({FILE: "f", "sasl_mechanism": None}, f"{FILE} is given, but sasl_mechanism is not OAUTHBEARER"),
         ({FILE: "f", "sasl_mechanism": "SCRAM-SHA-256"}, f"{FILE} is given, but sasl_mechanism is not OAUTHBEARER"),

@@ -86,6 +86,8 @@ def test_waiting_call_within_send_is_refused(loop: BackgroundLoop, cluster: Scri
             getattr(producer, call)(*["t"] * (call == "partitions_for"))
         with producer._core.accumulator.lock, pytest.raises(IllegalStateError, match="signal handler"):
             producer.send("unknown", b"value")
+        with producer._core.accumulator.lock, pytest.raises(IllegalStateError, match="signal handler"):
+            producer.send_many("t", [b"value"])
         with producer._core.accumulator.lock:
             aside = producer.send("t", b"from a handler")
         assert aside.result(DEADLINE_S).topic == "t"

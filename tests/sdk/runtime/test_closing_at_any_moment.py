@@ -231,5 +231,5 @@ async def test_a_cancellation_beside_news_is_not_lost(cluster: ScriptedCluster) 
             await asyncio.sleep(0)
         polling.cancel()
         done, _ = await asyncio.wait([polling], timeout=LIMIT_S)
-        assert done, f"cancelled {steps} steps after news a poll goes on"
+        assert done, f"cancelled {steps} steps after a change a poll continues"
     await consumer.close()

@@ -101,7 +101,7 @@ class Working(threading.Thread):
 
 @pytest.fixture(autouse=True)
 def without_rests() -> None:
-    """Garbage of earlier tests is collected before: its warnings are no errors of these."""
+    """Garbage of earlier tests is collected before: its warnings are not errors of these."""
     with warnings.catch_warnings(action="ignore"):
         gc.collect()
 

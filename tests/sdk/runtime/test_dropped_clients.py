@@ -157,8 +157,8 @@ async def test_programs_that_end_are_told(cluster: ScriptedCluster, place: str) 
         timeout=120,
     )
     assert ended.returncode == 0, ended.stderr
-    told = [line for line in ended.stderr.splitlines() if "unclosed client" in line]
-    assert [("AsyncProducer" in line, "AsyncConsumer" in line) for line in sorted(told, reverse=True)] == [
+    reported = [line for line in ended.stderr.splitlines() if "unclosed client" in line]
+    assert [("AsyncProducer" in line, "AsyncConsumer" in line) for line in sorted(reported, reverse=True)] == [
         (True, False),
         (False, True),
     ], ended.stderr

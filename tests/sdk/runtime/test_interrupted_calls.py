@@ -40,7 +40,7 @@ STEPS = 2_000
 
 def is_interrupted(step: int, call: Callable[[], object], error: type[BaseException] = KeyboardInterrupt) -> bool:
     """Makes a call with an exception at the n-th place where Python looks for signals: where a function written
-    in Python begins, and where one written in C has returned. Says whether the call has so many."""
+    in Python starts, and where one written in C has returned. Says whether the call has so many."""
     left, struck = step, False
 
     def profile(frame: FrameType, event: str, argument: object) -> None:
@@ -228,11 +228,11 @@ def test_waiting_for_an_acknowledgement_may_be_interrupted_anywhere() -> None:
 def test_an_outcome_resolved_at_any_moment_calls_back_once() -> None:
     """Between any two instructions of the call that asks for it."""
     for step in steps():
-        outcome, told = Completion(loop_thread=-1), list[int]()
-        was_resolved = at_step(step, lambda: outcome.when_done(lambda: told.append(1)), outcome.resolve)  # noqa: B023
+        outcome, reported = Completion(loop_thread=-1), list[int]()
+        was_resolved = at_step(step, lambda: outcome.when_done(lambda: reported.append(1)), outcome.resolve)  # noqa: B023
         if not was_resolved:
             outcome.resolve()
-        assert told == [1], f"resolved at step {step}"
+        assert reported == [1], f"resolved at step {step}"
         if not was_resolved:
             return
 

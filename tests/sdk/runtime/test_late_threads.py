@@ -78,7 +78,7 @@ def test_clients_work_after_main_thread(use: str) -> None:
 
 
 async def test_blocking_work_raises_its_own_error() -> None:
-    """A RuntimeError of the work is no sign that the executor is gone: the work is not done twice."""
+    """A RuntimeError of the work does not mean that the executor is gone: the work is not done twice."""
     calls: list[bool] = []
 
     def work() -> None:

@@ -90,7 +90,7 @@ async def test_calls_are_made_with_the_files_as_they_are(place: Place) -> None:
     assert await stream.read() == b"2"
     await asyncio.gather(*(ask(b"3", timeout=LIMIT_S) for _ in range(3)))
     assert len(opened) == 1
-    # What is open continues over its connection; what is begun is made with the new files.
+    # What is open continues over its connection; what is started is made with the new files.
     second_at = Place(place._root)
     second = await second_at.serve("second")
     place.address = second_at.address
@@ -103,7 +103,7 @@ async def test_calls_are_made_with_the_files_as_they_are(place: Place) -> None:
     await stream.done_writing()
     assert await stream.read() is grpc.aio.EOF
     async with asyncio.timeout(LIMIT_S):
-        while former.get_state() is not grpc.ChannelConnectivity.SHUTDOWN:  # noqa: ASYNC110 - gRPC tells no one
+        while former.get_state() is not grpc.ChannelConnectivity.SHUTDOWN:  # noqa: ASYNC110 - gRPC notifies no one
             await asyncio.sleep(0.01)
     assert await ask(b"6", timeout=LIMIT_S) == b"6"
     assert present.get_state() is not grpc.ChannelConnectivity.SHUTDOWN
@@ -134,7 +134,7 @@ async def test_a_channel_that_nobody_uses_leaves_nodes_in_peace(place: Place, mo
     (inner,) = opened
     assert inner.get_state() is not grpc.ChannelConnectivity.IDLE, "it tries again"
     async with asyncio.timeout(LIMIT_S):
-        while inner.get_state() is not grpc.ChannelConnectivity.IDLE:  # noqa: ASYNC110 - gRPC tells no one
+        while inner.get_state() is not grpc.ChannelConnectivity.IDLE:  # noqa: ASYNC110 - gRPC notifies no one
             await asyncio.sleep(0.05)
     await channel.close()
     place.close()

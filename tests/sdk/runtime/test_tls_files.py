@@ -72,7 +72,7 @@ def test_what_is_not_whole_or_gone_is_not_taken(folder: Folder, caplog: pytest.L
     path.unlink()
     assert files.look() == 1
     assert len(own_lines(caplog)) == len(set(own_lines(caplog)))
-    # What was there before is back: nothing is new.
+    # The former content is back: nothing is new.
     path.write_bytes(whole)
     assert files.look() == 1
     path.write_bytes(whole + "# Főtanúsítvány\n".encode() + second)

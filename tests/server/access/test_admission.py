@@ -38,8 +38,8 @@ def test_without_a_session_nothing_is_served_where_passwords_are_asked_for(rig: 
 
 def test_elsewhere_nobody_needs_a_session(rig: SignInRig) -> None:
     for listener in (Listener.PLAINTEXT, Listener.PEER, Listener.CLIENT):
-        asked = ClientRequest(1, admin_pb2.DescribeQuorumRequest(), client=RequestContext(listener=listener))
-        assert rig.admission.admit(rig.time.now, asked) is None
+        request = ClientRequest(1, admin_pb2.DescribeQuorumRequest(), client=RequestContext(listener=listener))
+        assert rig.admission.admit(rig.time.now, request) is None
 
 
 def test_a_session_is_known_to_its_node_only(rig: SignInRig) -> None:
@@ -82,7 +82,7 @@ def test_nobody_goes_on_with_the_session_of_another_user(rig: SignInRig) -> None
     assert len(rig.sessions) == 2
 
 
-@pytest.mark.parametrize("how", ["deleted", "another password", "the same password anew", "revoked"])
+@pytest.mark.parametrize("how", ["deleted", "another password", "the same password again", "revoked"])
 def test_a_session_ends_with_its_user_its_password_or_a_revocation(rig: SignInRig, how: str) -> None:
     rig.set_password("bob", ANOTHER)
     alices, bobs = rig.sign_in("alice", PASSWORD).session_token, rig.sign_in("bob", ANOTHER).session_token
@@ -93,7 +93,7 @@ def test_a_session_ends_with_its_user_its_password_or_a_revocation(rig: SignInRi
             rig.delete("alice")
         case "another password":
             rig.set_password("alice", ANOTHER)
-        case "the same password anew":
+        case "the same password again":
             rig.set_password("alice", PASSWORD)
         case "revoked":
             rig.revoke(principal="User:alice")

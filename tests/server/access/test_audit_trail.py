@@ -21,7 +21,7 @@ from quorumlog.server.step.events import AuditLine, ClientRequest
 from quorumlog.server.step.node_service import StepTime
 from quorumlog.server.step.request_context import RequestContext
 from quorumlog.server.step.wire_errors import error
-from quorumlog.v1 import acls_pb2, admin_pb2, quotas_pb2
+from quorumlog.v1 import acls_pb2, admin_pb2, node_settings_pb2, quotas_pb2
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_OPERATION_WRITE, ACL_RESOURCE_GROUP, ACL_RESOURCE_TOPIC
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -55,12 +55,12 @@ def told() -> Told:
 
 
 def test_refusals_are_counted_by_principal_also_where_there_is_no_audit_log() -> None:
-    told = Told(enabled=False)
+    reported = Told(enabled=False)
     for _ in range(3):
-        told.refuse()
-    told.refuse(RequestContext(principal="User:bob"))
-    assert told.lines() == []
-    assert told.trail.refusals.readings() == {("User:alice",): 3, ("User:bob",): 1}
+        reported.refuse()
+    reported.refuse(RequestContext(principal="User:bob"))
+    assert reported.lines() == []
+    assert reported.trail.refusals.readings() == {("User:alice",): 3, ("User:bob",): 1}
 
 
 def test_changed_quotas_are_told_with_their_values(told: Told) -> None:
@@ -75,6 +75,33 @@ def test_changed_quotas_are_told_with_their_values(told: Told) -> None:
     (line,) = told.lines()
     assert line["what"] == ["quotas of User:bob: producer_byte_rate=1000000 controller_mutation_rate=0.1 -request_rate"]
     assert (line["rpc"], line["outcome"], line["principal"]) == ("AlterClientQuotas", "done", "User:alice")
+
+
+def test_changed_settings_are_told_with_their_values(told: Told) -> None:
+    request = node_settings_pb2.AlterNodeSettingsRequest()
+    request.alterations.add(node_id=2, ops=[node_settings_pb2.NodeSettingOp(key="audit_log", value="off")])
+    request.alterations.add(ops=[node_settings_pb2.NodeSettingOp(key="log_level")])
+    told.trail.change_begins(ClientRequest(5, request, client=ALICE))
+    told.trail.replied(5, node_settings_pb2.AlterNodeSettingsResponse(altered=2))
+    (line,) = told.lines()
+    assert line["what"] == ["settings of node 2: audit_log=off", "settings of all nodes: -log_level"]
+    assert (line["rpc"], line["outcome"], line["principal"]) == ("AlterNodeSettings", "done", "User:alice")
+
+
+def test_switching_is_recorded(told: Told) -> None:
+    """Also the change that switches it off, which was under way before."""
+    request = node_settings_pb2.AlterNodeSettingsRequest()
+    request.alterations.add(ops=[node_settings_pb2.NodeSettingOp(key="audit_log", value="off")])
+    told.trail.change_begins(ClientRequest(5, request, client=ALICE))
+    told.trail.switch(enabled=False)
+    told.trail.switch(enabled=False)
+    told.trail.replied(5, node_settings_pb2.AlterNodeSettingsResponse(altered=1))
+    told.refuse()
+    told.trail.switch(enabled=True)
+    told.refuse()
+    lines = told.lines()
+    assert [each["event"] for each in lines] == ["auditing", "changed", "auditing", "refused"]
+    assert [each.get("audit_log") for each in lines] == ["off", None, "on", None]
 
 
 def test_the_first_refusal_is_told_at_once_and_the_others_once_in_a_second_with_a_count(told: Told) -> None:

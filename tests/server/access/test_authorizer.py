@@ -66,7 +66,7 @@ def cells() -> Iterator[tuple[int, int, int]]:
     """Yields the type of resource, the operation of an ACL, and the requested operation."""
     for kind, operations in OPERATIONS.items():
         for ruled in (*sorted(operations), ALL):
-            yield from ((kind, ruled, asked) for asked in sorted(operations))
+            yield from ((kind, ruled, request) for request in sorted(operations))
 
 
 @pytest.mark.parametrize(("kind", "ruled", "asked"), list(cells()))
@@ -225,9 +225,13 @@ def test_decisions_are_those_of_a_plain_reading_of_all_rules() -> None:
         made = [pb.Acl.FromString(each) for each in rules]
         decides = authorizer(*made)
         for who in (ALICE, "User:bob"):
-            for asked in OPERATIONS[TOPIC]:
+            for request in OPERATIONS[TOPIC]:
                 for name in names:
-                    assert decides.may(who, asked, TOPIC, name) is _plainly(made, who, asked, name), (made, who, name)
+                    assert decides.may(who, request, TOPIC, name) is _plainly(made, who, request, name), (
+                        made,
+                        who,
+                        name,
+                    )
 
 
 def _drawn(rng: random.Random, names: list[str]) -> pb.Acl:

@@ -64,11 +64,11 @@ def test_waits_of_a_pair_double(count: int, wait_s: float) -> None:
 @pytest.mark.parametrize(("free", "keys"), [(10, ("alice", "h{}")), (20, ("u{}", "home"))], ids=["user", "address"])
 def test_users_and_addresses_wait_briefly(free: int, keys: tuple[str, str]) -> None:
     failures = FailedSignIns()
-    asked = tuple(key.format("x") for key in keys)
+    requests = tuple(key.format("x") for key in keys)
     waits: list[int] = []
     for number in range(free + 6):
         failures.failed(NOW, *(key.format(number) for key in keys))
-        waits.append(failures.wait_us(NOW, *asked))
+        waits.append(failures.wait_us(NOW, *requests))
     assert waits == [0] * free + [100_000, 200_000, 400_000, 800_000, SECOND_US, SECOND_US]
 
 

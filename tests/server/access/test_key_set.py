@@ -58,21 +58,21 @@ def test_what_is_of_no_use_here_is_passed_over() -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "no JSON"),
-        (b"\xff", "no JSON"),
-        (b"[" * 100_000, "no JSON"),
-        (b"[]", "no JWKS"),
-        (b'{"keys": 5}', "no JWKS"),
-        (b'{"keys": [5]}', "no JWKS"),
+        (b"", "not JSON"),
+        (b"\xff", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[]", "not a JWKS"),
+        (b'{"keys": 5}', "not a JWKS"),
+        (b'{"keys": [5]}', "not a JWKS"),
         (b'{"keys": []}', "no key for"),
         (b'{"keys": [{}]}', "no key for"),
         (file_of(*({} for _ in range(MAX_KEYS + 1))), "at most 100"),
         (file_of(public("a"), {"kty": "oct", "k": "c2VjcmV0", "kid": "b"}), "key 2 is a secret"),
         (file_of(public("a", d="c2VjcmV0")), "key 1 is a secret"),
         (file_of(public("a", d=None)), "key 1 is a secret"),
-        (file_of(public("a", x="AAAA")), "key 1 is no EC key"),
-        (file_of(public("a", x=5)), "key 1 is no EC key"),
-        (file_of(public("a", y="")), "key 1 is no EC key"),
+        (file_of(public("a", x="AAAA")), "key 1 is not a valid EC key"),
+        (file_of(public("a", x=5)), "key 1 is not a valid EC key"),
+        (file_of(public("a", y="")), "key 1 is not a valid EC key"),
         (file_of(public_rsa("a", n="")), "key 1"),
         (file_of(public_rsa("a", 1_024)), "key 1 has 1024 bits"),
         (file_of(public("a", kid=5)), "key 1 is none"),
@@ -113,7 +113,12 @@ def test_what_is_no_file_with_keys_is_refused_in_one_line(tmp_path: Path) -> Non
     large.write_bytes(b" " * (MAX_FILE_BYTES + 1))
     large.chmod(0o600)
     os.mkfifo(pipe, 0o600)
-    for path, words in ((tmp_path / "none", "cannot read"), (tmp_path, "no file"), (pipe, "no file"), (large, "bytes")):
+    for path, words in (
+        (tmp_path / "none", "cannot read"),
+        (tmp_path, "not a file"),
+        (pipe, "not a file"),
+        (large, "bytes"),
+    ):
         with pytest.raises(KeySetError, match=words) as refused:
             read_keys(options(path))
         assert str(path) in str(refused.value)

@@ -59,12 +59,12 @@ def test_rows_ask_for_what_can_be_allowed() -> None:
 
 
 def test_whatever_can_be_allowed_is_asked_for_somewhere() -> None:
-    asked = {(row.kind, row.operation) for row in PERMISSIONS.values()}
+    requests = {(row.kind, row.operation) for row in PERMISSIONS.values()}
     unused = [
         (kind, operation)
         for kind, operations in OPERATIONS.items()
         for operation in operations
-        if (kind, operation) not in asked and operation not in ELSEWHERE
+        if (kind, operation) not in requests and operation not in ELSEWHERE
     ]
     # Create on the cluster creates any topic.
     assert len(unused) == 1
@@ -100,9 +100,9 @@ def test_every_change_can_be_told_of(name: str) -> None:
 def test_a_node_may_have_its_own_disk_given_up_and_no_other() -> None:
     """A node may give up its own disk and no other: its certificate is its permission, and no ACL is needed."""
     authorizer = Authorizer(RESTRICTED, holder(MetadataImage()))
-    asked = admin_pb2.AlterNodeRequest(node_id=2, action=admin_pb2.NODE_ACTION_REPLACE_DISK)
-    assert refuse_forwarded(authorizer, node_principal(2), asked) is None
+    request = admin_pb2.AlterNodeRequest(node_id=2, action=admin_pb2.NODE_ACTION_REPLACE_DISK)
+    assert refuse_forwarded(authorizer, node_principal(2), request) is None
     for principal in (node_principal(3), "User:2", "User:Node:2"):
-        assert refuse_forwarded(authorizer, principal, asked) is not None, principal
+        assert refuse_forwarded(authorizer, principal, request) is not None, principal
     other = admin_pb2.AlterNodeRequest(node_id=2, action=admin_pb2.NODE_ACTION_DRAIN)
     assert refuse_forwarded(authorizer, node_principal(2), other) is not None

@@ -7,11 +7,15 @@ import hmac
 import pytest
 from sign_in_rig import SignInRig
 
-from quorumlog.server.access.scram_sign_in import UNDER_WAY_US, WRONG
+from quorumlog.server.access.scram_sign_in import UNDER_WAY_US, wrong
+from quorumlog.server.step.events import ClientRequest
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.wire.scram import DEFAULT_ITERATIONS, ClientFinal, ServerFirst
+from quorumlog.v1.sign_in_pb2 import BeginScramRequest
+from quorumlog.wire.scram import DEFAULT_ITERATIONS, ClientFinal, ScramMechanism, ServerFirst
 
 RIGHT, OTHER = b"right and long", b"other and long"
+SHA_256, SHA_512 = ScramMechanism
+WRONG = wrong(SHA_256)
 
 
 @pytest.fixture
@@ -63,7 +67,7 @@ def test_a_sign_in_counts_once_and_at_one_node_and_not_for_long(rig: SignInRig) 
     first, begun = rig.begin("alice")
     rig.wait(UNDER_WAY_US)
     assert rig.finish(first, begun, RIGHT).error.code == ErrorCode.SASL_SESSION_EXPIRED
-    assert rig.sign_ins.next_deadline is None, "nothing is remembered for ever"
+    assert rig.sign_ins.next_deadline is None, "nothing is remembered permanently"
 
 
 def test_who_began_as_somebody_else_proves_nothing(rig: SignInRig) -> None:
@@ -164,7 +168,8 @@ def test_a_user_who_is_not_there_costs_a_node_as_much_work_as_one_who_is(
     digest = hmac.digest
 
     def counted(key: bytes, message: bytes, name: str) -> bytes:
-        digested.append((len(message) + 9 + 63) // 64)  # blocks of SHA-256
+        block = 64 if name == "sha256" else 128
+        digested.append((len(message) + block // 8 + 1 + block - 1) // block)
         return digest(key, message, name)
 
     def work_of(user: str) -> tuple[list[int], list[int]]:
@@ -197,3 +202,92 @@ def test_a_slow_proof_is_accepted_until_its_last_moment(rig: SignInRig) -> None:
     first, begun = rig.begin("alice")
     rig.wait(UNDER_WAY_US - 1)
     assert not rig.finish(first, begun, RIGHT).HasField("error")
+
+
+# -- SCRAM-SHA-512 ----------------------------------------------------------------------------------------------------
+
+
+def test_each_mechanism_has_its_password(rig: SignInRig) -> None:
+    """A password counts only for the mechanism that it was set for."""
+    rig.set_password("alice", OTHER, mechanism=SHA_512)
+    answer = rig.sign_in("alice", OTHER, mechanism=SHA_512)
+    assert not answer.HasField("error"), answer.error
+    assert len(answer.server_signature) == 64
+    assert rig.ask(answer.session_token) == "User:alice"
+    assert not rig.sign_in("alice", RIGHT).HasField("error")
+    assert rig.sign_in("alice", RIGHT, mechanism=SHA_512).error.message == wrong(SHA_512)
+    assert rig.sign_in("alice", OTHER, mechanism=SHA_256).error.message == wrong(SHA_256)
+
+
+@pytest.mark.parametrize(("mechanism", "size"), [(SHA_256, 32), (SHA_512, 64)])
+@pytest.mark.parametrize("user", ["nobody", "other"])
+def test_missing_passwords_are_not_revealed(rig: SignInRig, user: str, mechanism: ScramMechanism, size: int) -> None:
+    """An unknown user, and one with a password for the other mechanism, get a lasting salt and the same refusal."""
+    rig.set_password("other", RIGHT, mechanism=SHA_256 if mechanism is SHA_512 else SHA_512)
+    answers = []
+    for node in (rig, SignInRig(seed=99, image=rig.image), rig):
+        first, begun = node.begin(user, mechanism=mechanism)
+        answer = ServerFirst.of(begun.server_first, first.nonce)
+        answers.append((answer.salt, answer.iterations))
+        refused = node.send_final(first.text, ClientFinal(answer.nonce, bytes(size)).text, mechanism=mechanism).error
+        assert (refused.code, refused.message) == (ErrorCode.SASL_AUTHENTICATION_FAILED, wrong(mechanism))
+    assert len(set(answers)) == 1 and len(answers[0][0]) == 16 and answers[0][1] == DEFAULT_ITERATIONS
+
+
+def test_mechanisms_of_a_user_have_salts_of_their_own(rig: SignInRig) -> None:
+    """The derived salts of two mechanisms are unrelated."""
+
+    def salt(mechanism: ScramMechanism) -> bytes:
+        first, begun = rig.begin("nobody", mechanism=mechanism)
+        return ServerFirst.of(begun.server_first, first.nonce).salt
+
+    assert salt(SHA_256) != salt(SHA_512)
+
+
+def test_exchange_keeps_its_mechanism(rig: SignInRig) -> None:
+    """An exchange of one mechanism is not finished with the other."""
+    rig.set_password("bob", OTHER, mechanism=SHA_512)
+    first, begun = rig.begin("bob", mechanism=SHA_512)
+    assert rig.finish(first, begun, OTHER, mechanism=SHA_256).error.code == ErrorCode.SASL_SESSION_EXPIRED
+
+
+@pytest.mark.parametrize("number", [3, 9])
+def test_unknown_mechanisms_are_refused(rig: SignInRig, number: int) -> None:
+    """No mechanism is used in the place of one that does not exist."""
+    request = BeginScramRequest(client_first="n,,n=alice,r=0123456789abcdef", mechanism=number)  # type: ignore[arg-type]
+    rig.sign_ins.begin(rig.time, ClientRequest(1, request), request)
+    (reply,) = rig.replies.take_gathered()
+    assert reply.message.error.code == ErrorCode.INVALID_REQUEST  # type: ignore[attr-defined]
+    assert f"no SCRAM mechanism {number}: use SCRAM-SHA-256 or" in reply.message.error.message  # type: ignore[attr-defined]
+
+
+def test_sessions_end_with_their_own_password(rig: SignInRig) -> None:
+    """Another password for one mechanism ends the sessions of that one."""
+    rig.set_password("bob", OTHER, mechanism=SHA_512)
+    by_256, by_512 = (rig.sign_in("bob", OTHER, mechanism=each).session_token for each in (SHA_256, SHA_512))
+    rig.set_password("bob", RIGHT, mechanism=SHA_512)
+    assert rig.ask(by_256) == "User:bob" and rig.ask(by_512) != "User:bob"
+    rig.delete("bob", SHA_256)
+    assert rig.ask(by_256) != "User:bob"
+    assert not rig.sign_in("bob", RIGHT, mechanism=SHA_512).HasField("error")
+
+
+def test_replaced_password_leaves_no_other(rig: SignInRig) -> None:
+    """A client without mechanisms replaces the password; none of its former ones stays valid."""
+    rig.set_password("bob", OTHER, mechanism=SHA_512)
+    rig.set_password("bob", RIGHT)
+    assert rig.sign_in("bob", OTHER, mechanism=SHA_512).HasField("error")
+    assert not rig.sign_in("bob", RIGHT).HasField("error")
+
+
+@pytest.mark.parametrize("mechanism", [SHA_256, SHA_512])
+def test_new_sessions_are_audited(rig: SignInRig, mechanism: ScramMechanism) -> None:
+    """A new session is a line with user and mechanism; its renewal is none."""
+    rig.set_password("bob", OTHER, mechanism=mechanism)
+    token = rig.sign_in("bob", OTHER, mechanism=mechanism).session_token
+    (line,) = rig.audit.take_lines()
+    assert (line.event, line.fields["principal"], line.fields["host"]) == ("signed_in", "User:bob", "10.0.0.7")
+    assert line.fields["mechanism"] == mechanism.sasl_name
+    rig.wait(2_000_000)
+    assert rig.sign_in("bob", OTHER, token=token, mechanism=mechanism).session_token
+    assert rig.audit.take_lines() == []

@@ -60,14 +60,16 @@ class Rig:
 
     def limit(self, principal: str, **values: Any) -> None:
         limit(self.image, principal, **values)
+        self.services.deadlines_moved()
         self.throttle.metadata_changed()
 
     def ask(self, message: ProtoMessage, principal: str = ALICE, stream: int = 0) -> int:
         """Submits a request and returns its number; it is served at once unless the throttle holds it."""
         self._number += 1
-        asked = ClientRequest(self._number, message, stream, RequestContext(principal=principal))
-        if not self.throttle.holds(asked):
+        request = ClientRequest(self._number, message, stream, RequestContext(principal=principal))
+        if not self.throttle.holds(request):
             self.served.append(self._number)
+        self.services.check_deadlines()
         return self._number
 
     def wait(self, microseconds: int) -> None:
@@ -76,7 +78,7 @@ class Rig:
         due = self.services.next_deadline
         while due is not None and due <= end:
             self.time.now = max(self.time.now, due)
-            self.throttle.on_time(self.time.now, 0)
+            self.services.on_time(self.time.now, 0)
             due = self.services.next_deadline
         self.time.now = end
 
@@ -295,11 +297,11 @@ def test_fetches_wait_within_bounds(max_wait_ms: int, waits_us: int) -> None:
     rig = Rig()
     rig.limit(ALICE, consumer_byte_rate=1)
     rig.throttle.handed_out(ALICE, 1_000)
-    asked = rig.ask(pb.FetchRequest(max_wait_ms=max_wait_ms))
+    request = rig.ask(pb.FetchRequest(max_wait_ms=max_wait_ms))
     rig.wait(waits_us - 1)
     assert rig.empty == []
     rig.wait(1)
-    assert rig.empty == [asked]
+    assert rig.empty == [request]
 
 
 def test_bytes_that_wait_are_bounded_exactly() -> None:

@@ -85,7 +85,7 @@ def test_each_principal_has_buckets_of_its_own_by_its_values_and_the_default() -
     assert not buckets.of(0, ALICE)
     limit(image, ALICE, request_rate=50)
     assert buckets.of(0, ALICE).keys() == {REQUEST_RATE}
-    assert not buckets.of(0, BOB), "nobody has limited bob"
+    assert not buckets.of(0, BOB), "bob has no limit"
     limit(image, "User:*", producer_byte_rate=2_000, request_rate=5)
     assert {key: bucket.rate for key, bucket in buckets.of(0, ALICE).items()} == {
         PRODUCER_BYTE_RATE: 2_000,
@@ -96,7 +96,7 @@ def test_each_principal_has_buckets_of_its_own_by_its_values_and_the_default() -
     bob[REQUEST_RATE].take(0, 20)
     assert buckets.of(0, ALICE)[REQUEST_RATE].wait_us(0) == 0
     assert buckets.of(0, BOB)[REQUEST_RATE].wait_us(0) > 0
-    assert not buckets.of(0, "Node:2"), "nodes are no users"
+    assert not buckets.of(0, "Node:2"), "nodes are not users"
 
 
 def test_a_change_keeps_debts_and_a_removal_forgets_them() -> None:
@@ -133,7 +133,7 @@ def test_full_buckets_make_way_and_debts_do_not() -> None:
         buckets.of(0, f"User:u{number}")[REQUEST_RATE].take(0, 1 + number)
     shared = buckets.of(0, "User:late")
     assert len(buckets) == 3
-    assert buckets.of(0, "User:later") is shared, "newcomers share a set where nobody makes way"
+    assert buckets.of(0, "User:later") is shared, "new principals share a set while every other one is in debt"
     shared[REQUEST_RATE].take(0, 5)
     later = SWEEP_EVERY_US
     assert buckets.of(later, "User:late") is not shared, "u0 has made way"

@@ -48,7 +48,21 @@ def test_a_token_is_a_session_of_whom_it_names(rig: SignInRig) -> None:
     assert len(answer.session_token) == 43, "256 bits"
     assert answer.lifetime_ms == LIFETIME_US // 1_000
     assert rig.ask(answer.session_token) == "User:alice"
-    assert rig.audit.take_lines() == []
+    assert answer.user == "alice"
+    (line,) = rig.audit.take_lines()
+    assert (line.event, line.fields["principal"], line.fields["mechanism"]) == (
+        "signed_in",
+        "User:alice",
+        "OAUTHBEARER",
+    )
+
+
+def test_authorization_id_is_the_token_s_user(rig: SignInRig) -> None:
+    """A client that asks to be another user than its token's gets no session."""
+    assert not rig.show(token(), wanted="alice").HasField("error")
+    refused = rig.show(token(), wanted="bob").error
+    assert refused.code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert "another user's than the requested one" in refused.message and len(rig.sessions) == 1
 
 
 def test_a_session_ends_with_its_token_and_its_streams_with_it(rig: SignInRig) -> None:
@@ -152,15 +166,15 @@ def test_a_token_that_names_nobody_who_could_be_a_user_is_refused(rig: SignInRig
 def test_junk_is_refused_and_told_once_without_any_of_it(rig: SignInRig) -> None:
     other = token(kid="first", key=private_key("other"))
     assert "signature is wrong" in refusal(rig, other)
-    assert "no JWT" in refusal(rig, "canary-no-token-at-all")
+    assert "not a JWT" in refusal(rig, "canary-no-token-at-all")
     rig.wait(1_100_000)
     lines = rig.audit.take_lines()
     assert [(line.event, line.fields["times"]) for line in lines] == [("sign_in_failed", 1), ("sign_in_failed", 1)]
     assert (lines[0].fields["user"], lines[0].fields["reason"]) == ("alice", "its signature is wrong")
     assert lines[1].fields["user"] == ""
-    told = str(lines)
-    assert "canary" not in told
-    assert not any(part in told for part in other.split("."))
+    reported = str(lines)
+    assert "canary" not in reported
+    assert not any(part in reported for part in other.split("."))
 
 
 def test_tokens_that_are_wrong_again_and_again_are_slowed_down_and_harm_nobody_else(rig: SignInRig) -> None:

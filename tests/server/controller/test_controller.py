@@ -196,7 +196,7 @@ def test_a_lost_command_is_proposed_again_however_often_brokers_are_heard() -> N
     cluster = Cluster()
     cluster.run_until(4 * SECOND, beating=(1, 2))
     cluster.beat(3)
-    assert cluster.controller.on_time(cluster.now, 0), "lost: nobody applies it"
+    assert cluster.controller.on_time(cluster.now, 0), "lost: no node applies it"
     for _ in range(40):
         cluster.now += SECOND // 10
         cluster.beat(1, 2, 3)
@@ -464,7 +464,7 @@ def test_a_word_of_the_end_of_a_move_counts_for_the_wish_that_it_fulfils() -> No
     last = wish(*here)
     refused = moved(late)
     assert refused.code == ErrorCode.INVALID_UPDATE_VERSION
-    assert f"its wish 4 is for nodes {list(here)}, not wish 2 for {list(here)}" in refused.message
+    assert f"its request 4 is for nodes {list(here)}, not request 2 for {list(here)}" in refused.message
     assert partition.is_moving
     assert moved(last).code == ErrorCode.NONE
     assert partition.replicas == here

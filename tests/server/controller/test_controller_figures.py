@@ -23,7 +23,7 @@ def test_partitions_of_a_fenced_leader_are_offline() -> None:
     """Partitions count as offline while their named leader is fenced: the alert fires until another one reports."""
     cluster = Cluster()
     cluster.create(new_topic(partitions=3))
-    assert offline(cluster) == 3, "nobody has led them yet"
+    assert offline(cluster) == 3, "no node has led them yet"
     for number, node in enumerate((1, 2, 2)):
         lead(cluster, node, number, 1)
     assert offline(cluster) == 0

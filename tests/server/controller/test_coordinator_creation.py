@@ -1,4 +1,4 @@
-"""The coordinators of groups come to be once, as many and where they should, and not before all nodes are there."""
+"""The coordinators of groups are created once, in the right number and place, and not before all nodes are up."""
 
 import pytest
 from test_controller import Cluster, registration

@@ -259,20 +259,20 @@ def test_two_losses_at_once_are_judged_together() -> None:
     automatically, possibly at the same moment."""
     cluster = Losing(nodes=5, partitions=10)
     cluster.pass_time(without=(3, 4), seconds=4)
-    asked = [
+    requests = [
         admin_pb2.AlterNodeRequest(
             node_id=node, action=REPLACE_DISK, directory_id=cluster.image.brokers[node].registration.directory_id
         )
         for node in (3, 4)
     ]
-    decisions = [cluster.decide(alter_node=request) for request in asked]
+    decisions = [cluster.decide(alter_node=request) for request in requests]
     assert not cluster.commit(decisions[0]).HasField("error")
     assert "without a majority of their replicas" in cluster.commit(decisions[1]).error.message
     cluster = Losing(nodes=5, partitions=10)
     cluster.pass_time(without=(3, 4), seconds=4)
-    cluster.decide(alter_node=asked[0])
+    cluster.decide(alter_node=requests[0])
     assert cluster.alter(4, REPLACE_DISK).HasField("error")
-    later = peer_pb2.ControllerRequest(request_id=77, alter_node=asked[1])
+    later = peer_pb2.ControllerRequest(request_id=77, alter_node=requests[1])
     decision = cluster.controller.handle(cluster.now, 1234 + 3_600_000, later)
     assert not cluster.commit(decision).HasField("error"), "the other has not come into the log"
 
@@ -334,8 +334,8 @@ def test_somebody_who_decides_who_votes_is_not_overruled() -> None:
     cluster = Losing(nodes=4)
     cluster.alter(3, REPLACE_DISK)
     cluster.taken_out()
-    wish = log.WantQuorum(voters=[1, 2, 4], wishes=cluster.image.quorum.wishes)
-    cluster.commit_one(want_quorum=wish)
+    request = log.WantQuorum(voters=[1, 2, 4], wishes=cluster.image.quorum.wishes)
+    cluster.commit_one(want_quorum=request)
     cluster.returned()
     cluster.hear_of_loss(1, 2, 4)
     cluster.pass_time()

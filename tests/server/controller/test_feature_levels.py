@@ -7,7 +7,7 @@ from dataclasses import replace
 from test_controller import SECOND, Cluster, new_topic, registration
 
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.records import FEATURE_LEVEL, FIRST_FEATURE_LEVEL
+from quorumlog.server.metadata.records import FEATURE_LEVEL, FIRST_FEATURE_LEVEL, SECOND_FEATURE_LEVEL
 from quorumlog.v1 import admin_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -72,11 +72,20 @@ def test_who_comes_before_a_new_cluster_has_risen_is_told_to_try_again() -> None
     assert not cluster.ask(restore_producer_names=names).HasField("error")
 
 
+def test_level_rises_to_what_all_nodes_support() -> None:
+    """A node of a version in between holds back only the levels that it does not support."""
+    cluster = Upgrading(2, 3, 4)
+    cluster.upgrade(1, level=SECOND_FEATURE_LEVEL)
+    assert cluster.image.feature_level == SECOND_FEATURE_LEVEL
+    cluster.upgrade(1)
+    assert cluster.image.feature_level == FEATURE_LEVEL
+
+
 def test_an_older_node_that_is_down_holds_the_level_back_while_it_has_replicas() -> None:
     cluster = Upgrading(1, 2, 4)
     cluster.lost(3)
     cluster.settle(1, 2, 4)
-    assert cluster.image.feature_level == OLD, "it may come back with them"
+    assert cluster.image.feature_level == OLD, "it may return with them"
     cluster = Upgrading(1, 2, 3)
     cluster.lost(4)
     cluster.settle(1, 2, 3)
@@ -121,17 +130,17 @@ def test_the_metadata_quorum_is_not_changed_while_an_older_node_would_stop_at_th
 
 def test_told_to_wait_the_level_rises_when_an_operator_says_so_and_not_before() -> None:
     cluster = Upgrading(1, 2, 3, automatic=False)
-    wish, check = admin_pb2.UpgradeFeaturesRequest(), admin_pb2.UpgradeFeaturesRequest(validate_only=True)
-    refused = cluster.ask(upgrade_features=wish).error
+    request, check = admin_pb2.UpgradeFeaturesRequest(), admin_pb2.UpgradeFeaturesRequest(validate_only=True)
+    refused = cluster.ask(upgrade_features=request).error
     assert refused.code == ErrorCode.UNSUPPORTED_VERSION
     assert refused.message == "nodes 4 are of a version that does not support feature level 2: upgrade them"
     cluster.upgrade(4)
     assert cluster.image.feature_level == OLD, "the way back is open"
     assert cluster.ask(upgrade_features=check).upgrade_features.feature_level == FEATURE_LEVEL
     assert cluster.image.feature_level == OLD, "it was a question"
-    assert cluster.ask(upgrade_features=wish).upgrade_features.feature_level == FEATURE_LEVEL
+    assert cluster.ask(upgrade_features=request).upgrade_features.feature_level == FEATURE_LEVEL
     assert cluster.image.feature_level == FEATURE_LEVEL
-    again = cluster.decide(upgrade_features=wish)
+    again = cluster.decide(upgrade_features=request)
     assert again.commands == () and cluster.commit(again).upgrade_features.feature_level == FEATURE_LEVEL
 
 
@@ -144,23 +153,23 @@ def test_an_older_node_that_registers_first_is_named_to_the_operator() -> None:
     cluster.commit_one(unfence_brokers=metadata_log_pb2.UnfenceBrokers(brokers=[again]))
     answer = cluster.commit(raising).upgrade_features
     assert answer.feature_level == OLD
-    assert answer.error.message == "nodes 4 do not support feature level 2"
+    assert answer.error.message == "nodes 4 do not support feature level 3"
 
 
 def test_heartbeats_ask_all_nodes_only_after_something_has_changed() -> None:
     cluster = Upgrading(1)
-    asked = 0
+    count = 0
     supports = cluster.image.supports
 
     def counted(level: int) -> bool:
-        nonlocal asked
-        asked += 1
+        nonlocal count
+        count += 1
         return supports(level)
 
     cluster.image.supports = counted  # type: ignore[method-assign]
     for _ in range(50):
         cluster.beat(1, 2, 3, 4)
-    assert asked <= 1
+    assert count <= 1
     for node in (2, 3, 4):
         cluster.upgrade(node)
     assert cluster.image.feature_level == FEATURE_LEVEL

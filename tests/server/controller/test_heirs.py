@@ -95,8 +95,8 @@ def test_a_drained_witness_goes_where_no_replica_is_also_none_of_a_move_that_was
     before, witness = partition.replicas, partition.witness
     for free in sorted({1, 2, 3, 4, 5} - {*before, witness}):
         for wanted in ((before[0], free), before):
-            wish = log.ReassignReplicas(group=partition.group, replicas=wanted, wishes=partition.wishes)
-            cluster.commit_one(reassign_replicas=wish)
+            request = log.ReassignReplicas(group=partition.group, replicas=wanted, wishes=partition.wishes)
+            cluster.commit_one(reassign_replicas=request)
         (partition,) = cluster.image.partitions.values()
         assert free in partition.former_targets
         if len(partition.former_targets) == 1:

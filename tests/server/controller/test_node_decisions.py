@@ -22,10 +22,11 @@ DRAIN, UNDRAIN, REMOVE = (
 class Leaving(Cluster):
     """A cluster of which nodes leave, with one topic."""
 
-    def __init__(self, nodes: int = 4, partitions: int = 6, racks: str = "") -> None:
+    def __init__(self, nodes: int = 4, partitions: int = 6, racks: str = "", machines: str = "") -> None:
         super().__init__(nodes=0)
         for node in range(1, nodes + 1):
-            self.ask(register_broker=registration(node, rack=racks[node - 1] if racks else ""))
+            rack, machine = racks[node - 1 : node], machines[node - 1 : node]
+            self.ask(register_broker=registration(node, rack=rack, machine=machine))
         self.beat(*range(1, nodes + 1))
         self.run_until(self.now)
         self.beat(*range(1, nodes + 1))
@@ -55,7 +56,7 @@ class Leaving(Cluster):
             self.ask(
                 report_leaders=peer_pb2.ReportLeaders(node_id=leader, broker_epoch=self.epoch(leader), reports=[report])
             )
-            told = peer_pb2.ReplicasMoved(
+            reported = peer_pb2.ReplicasMoved(
                 node_id=leader,
                 broker_epoch=self.epoch(leader),
                 group=group,
@@ -64,7 +65,7 @@ class Leaving(Cluster):
                 log_index=7,
                 wish=partition.wishes,
             )
-            assert not self.ask(replicas_moved=told).HasField("error")
+            assert not self.ask(replicas_moved=reported).HasField("error")
 
     def led(self) -> None:
         """Elects a leader that is up in every partition that has a replica that is up."""
@@ -159,8 +160,8 @@ def test_nobody_moves_partitions_to_a_node_that_leaves() -> None:
     cluster = Leaving()
     cluster.alter(4, DRAIN)
     elsewhere = next(each for each in cluster.image.partitions.values() if 4 not in each.hosts)
-    wish = admin_pb2.Reassignment(topic="orders", partition=elsewhere.number, replicas=[1, 2, 4])
-    answer = cluster.ask(reassign_partitions=admin_pb2.ReassignPartitionsRequest(reassignments=[wish]))
+    request = admin_pb2.Reassignment(topic="orders", partition=elsewhere.number, replicas=[1, 2, 4])
+    answer = cluster.ask(reassign_partitions=admin_pb2.ReassignPartitionsRequest(reassignments=[request]))
     assert "node 4 is being drained" in answer.reassign_partitions.results[0].error.message
 
 
@@ -216,7 +217,7 @@ def test_a_node_that_comes_back_while_it_is_struck_off_stays() -> None:
 
 
 def test_partitions_without_a_leader_keep_no_other_on_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Partitions without a leader do not keep others on a node: their moves cannot begin, and do not count as under
+    """Partitions without a leader do not keep others on a node: their moves cannot start, and do not count as under
     way."""
     monkeypatch.setattr(evacuation, "MOVES_AT_ONCE", 2)
     cluster = Leaving(partitions=0)
@@ -229,7 +230,7 @@ def test_partitions_without_a_leader_keep_no_other_on_a_node(monkeypatch: pytest
     cluster.pass_time(without=(4,), seconds=4)
     assert not cluster.alter(4, DRAIN).HasField("error")
     cluster.pass_time(without=(4,))
-    assert len(cluster.image.moves.groups()) == 2, "nobody leads: as many are wished for as may be under way"
+    assert len(cluster.image.moves.groups()) == 2, "no node leads: the plan has as many moves as may be under way"
     cluster.led()
     cluster.pass_time(without=(4,), seconds=4)
     [partition] = cluster.image.topics["together"].partitions
@@ -249,7 +250,7 @@ def test_a_move_to_a_node_that_leaves_too_is_sent_elsewhere() -> None:
     cluster.pass_time(without=(2,), seconds=4)
     cluster.alter(2, DRAIN, successor=5)
     cluster.pass_time(without=(2,))
-    assert partition.target == (1, 5, 4), "otherwise it waits for the dead one for ever"
+    assert partition.target == (1, 5, 4), "otherwise it waits for the dead node permanently"
 
 
 def test_two_nodes_cannot_take_over_from_each_other() -> None:

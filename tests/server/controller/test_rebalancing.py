@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 
 class Balanced(Leaving):
-    """A cluster with leaders that is to be rebalanced."""
+    """A cluster with leaders to rebalance."""
 
     def assigned(self, name: str, *replicas: tuple[int, ...]) -> None:
         topic = admin_pb2.NewTopic(name=name, num_partitions=-1, replication_factor=-1)
@@ -217,9 +217,9 @@ def test_a_throttle_of_a_drain_holds_for_what_is_under_way_and_for_what_comes() 
 def test_a_throttle_of_a_move_is_changed_by_the_same_wish_again() -> None:
     cluster = Balanced(nodes=4, partitions=0)
     cluster.assigned("old", (1, 2, 3))
-    wish = admin_pb2.Reassignment(topic="old", partition=0, replicas=[4, 2, 3])
+    wanted = admin_pb2.Reassignment(topic="old", partition=0, replicas=[4, 2, 3])
     for rate in (3 * MIB, MIB, 0):
-        request = admin_pb2.ReassignPartitionsRequest(reassignments=[wish], bytes_per_second=rate)
+        request = admin_pb2.ReassignPartitionsRequest(reassignments=[wanted], bytes_per_second=rate)
         assert not cluster.ask(reassign_partitions=request).reassign_partitions.results[0].HasField("error")
         assert cluster.image.partitions[1000].throttle == rate
 

@@ -54,7 +54,7 @@ def test_replicas_of_a_node_that_is_gone_for_long_are_made_anew_elsewhere() -> N
     cluster = Repaired(5, recovery_s=60)
     cluster.assigned("old", *[(1, 2, 3)] * 6)
     cluster.pass_time(seconds=50, without=(3,))
-    assert cluster.image.moves.groups() == [], "it may come back"
+    assert cluster.image.moves.groups() == [], "it may return"
     cluster.led()
     cluster.pass_time(seconds=30, without=(3,))
     moving = [cluster.image.partitions[group] for group in cluster.image.moves.groups()]

@@ -123,7 +123,7 @@ def test_a_deletion_frees_a_name_that_collided() -> None:
 
 @pytest.mark.parametrize("name", ["__debezium-heartbeat.shop", "__groups-1", "__", "__own", "_._groups"])
 def test_underscored_names_are_ordinary(topics: Topics, name: str) -> None:
-    """Only exact names are reserved: tools create topics of their own whose names begin with ``__``."""
+    """Only exact names are reserved: tools create topics of their own whose names start with ``__``."""
     assert topics.create(new_topic(name))[0].error.code == ErrorCode.NONE
     assert not topics.image.topics[name].is_internal
     assert topics.grow(name, 4).code == ErrorCode.NONE
@@ -233,8 +233,8 @@ def test_single_keys_are_set_and_cleared(topics: Topics) -> None:
 def test_a_senseless_change_is_refused_in_one_line(topics: Topics) -> None:
     internal(topics)
     invalid = ErrorCode.INVALID_CONFIG
-    assert topics.alter("orders").message == "no key is to be set or cleared: name at least one"
-    assert "to be set and to be cleared" in topics.alter("orders", "retention.ms", retention_ms="1").message
+    assert topics.alter("orders").message == "no key to set or clear: name at least one"
+    assert "is both set and cleared" in topics.alter("orders", "retention.ms", retention_ms="1").message
     assert "did you mean retention.ms?" in topics.alter("orders", "retention.mss").message
     assert "expected an integer number of milliseconds" in topics.alter("orders", retention_ms="week").message
     assert "more than the replication factor 3" in topics.alter("orders", min_insync_replicas="4").message
@@ -311,7 +311,7 @@ def test_what_fails_is_not_counted(topics: Topics) -> None:
     assert asked_by(topics, "User:alice", create_topics=creation("a"))[0].code == ErrorCode.NONE
     assert asked_by(topics, "", create_topics=creation("b"))[0].code == ErrorCode.NONE
     throttled = asked_by(topics, "User:ANONYMOUS", create_topics=creation("c"))[0]
-    assert throttled.code == ErrorCode.THROTTLING_QUOTA_EXCEEDED, "whoever has proved nothing is one principal"
+    assert throttled.code == ErrorCode.THROTTLING_QUOTA_EXCEEDED, "all clients without an identity are one principal"
 
 
 def test_coordinators_that_nodes_ask_for_are_made_whatever_the_quotas_say(topics: Topics) -> None:

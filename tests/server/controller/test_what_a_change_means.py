@@ -31,8 +31,8 @@ class Named(Cluster):
             altered = admin_pb2.AlterTopicConfig(name="orders", topic_id=topic_id, set={"retention.ms": "60000"})
             request = admin_pb2.AlterConfigsRequest(topics=[altered])
         else:
-            wish = admin_pb2.Reassignment(topic="orders", topic_id=topic_id, replicas=[2, 3, 1])
-            request = admin_pb2.ReassignPartitionsRequest(reassignments=[wish])
+            reassignment = admin_pb2.Reassignment(topic="orders", topic_id=topic_id, replicas=[2, 3, 1])
+            request = admin_pb2.ReassignPartitionsRequest(reassignments=[reassignment])
         answer = self.ask(**{kind: request})
         error = getattr(answer, kind).results[0].error
         assert isinstance(error, errors_pb2.Error)
@@ -53,7 +53,7 @@ KINDS = ("delete_topics", "create_partitions", "alter_configs", "reassign_partit
 def test_a_change_that_comes_late_does_not_hit_the_next_topic_of_the_name(cluster: Named, kind: str) -> None:
     former = cluster.topic_id()
     assert cluster.change("delete_topics", former).code == ErrorCode.NONE
-    assert cluster.change(kind, former).code == UNKNOWN, "there is none"
+    assert cluster.change(kind, former).code == UNKNOWN, "no topic has the name"
     cluster.create(new_topic())
     before = cluster.image.to_snapshot()
     assert cluster.change(kind, former).code == UNKNOWN, "there is another one"

@@ -199,7 +199,7 @@ def test_a_call_that_changes_nothing_is_answered_at_once_and_one_of_a_changed_gr
     again = rig.beat("a", member.member_epoch, owned=member.assignment.topics)
     joins = rig.beat("b", 0, full=True)
     rig.step()
-    assert again not in rig.replies, "what it would be told has not been committed"
+    assert again not in rig.replies, "its answer has not been committed"
     rig.apply()
     assert {again, joins} <= set(rig.replies)
 
@@ -247,9 +247,9 @@ def test_when_a_leadership_ends_everybody_is_told_whether_it_may_have_taken_effe
     rig.step()
     queued = rig.commit("other", 2)
     rig.leadership.end()
-    told = {number: rig.replies[number].error for number in (parked, on_its_way, queued)}  # type: ignore[attr-defined]
-    assert {problem.code for problem in told.values()} == {ErrorCode.NOT_COORDINATOR}
-    assert [told[number].definite for number in (parked, on_its_way, queued)] == [True, False, True]
+    reported = {number: rig.replies[number].error for number in (parked, on_its_way, queued)}  # type: ignore[attr-defined]
+    assert {problem.code for problem in reported.values()} == {ErrorCode.NOT_COORDINATOR}
+    assert [reported[number].definite for number in (parked, on_its_way, queued)] == [True, False, True]
 
 
 def test_what_another_leader_left_in_the_log_answers_nobody_here() -> None:

@@ -25,7 +25,7 @@ def test_a_member_is_silent_once_its_session_has_passed_since_it_was_heard() -> 
     assert list(watched.take_due(10 * SECOND)) == []
     assert watched.next_deadline == 16 * SECOND
     assert list(watched.take_due(16 * SECOND)) == [("g", "a", None)]
-    assert list(watched.take_due(17 * SECOND)) == [], "it is told once"
+    assert list(watched.take_due(17 * SECOND)) == [], "it is reported once"
 
 
 def test_a_member_that_has_left_is_not_missed() -> None:

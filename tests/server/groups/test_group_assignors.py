@@ -139,9 +139,9 @@ def alike(draw: st.DrawFn) -> tuple[AssignmentInput, int]:
 @given(alike())
 @settings(max_examples=200, deadline=None)
 def test_equal_subscriptions_get_equal_shares_by_least_movement(case: tuple[AssignmentInput, int]) -> None:
-    asked, partition_count = case
-    before = {name: set(row) for name, row in asked.present.items()}
-    after = assign_uniformly(asked)
+    requests, partition_count = case
+    before = {name: set(row) for name, row in requests.present.items()}
+    after = assign_uniformly(requests)
     assert_balanced(after, partition_count)
     assert moves(before, after) == fewest_moves(before, after, partition_count)
 
@@ -179,8 +179,8 @@ def test_topics_are_spread_over_the_members() -> None:
 
 
 def test_what_somebody_still_holds_is_dealt_to_it() -> None:
-    asked = problem({"a": "t", "b": "t"}, {"t": 4}, holders=dict.fromkeys(partitions("t", 2, 3), "a"))
-    assert assign_uniformly(asked) == {"a": partitions("t", 2, 3), "b": partitions("t", 0, 1)}
+    request = problem({"a": "t", "b": "t"}, {"t": 4}, holders=dict.fromkeys(partitions("t", 2, 3), "a"))
+    assert assign_uniformly(request) == {"a": partitions("t", 2, 3), "b": partitions("t", 0, 1)}
 
 
 def test_partitions_go_to_racks_that_have_them() -> None:
@@ -196,8 +196,8 @@ def test_nothing_moves_for_a_rack() -> None:
     replica_racks = {(topic_id("t"), 0): frozenset("x"), (topic_id("t"), 1): frozenset("y")}
     present = {"a": partitions("t", 0), "b": partitions("t", 1)}
     racks = {"a": "y", "b": "x"}
-    asked = problem({"a": "t", "b": "t"}, {"t": 2}, present, racks=racks, replica_racks=replica_racks)
-    assert assign_uniformly(asked) == present
+    request = problem({"a": "t", "b": "t"}, {"t": 2}, present, racks=racks, replica_racks=replica_racks)
+    assert assign_uniformly(request) == present
 
 
 # -- range ------------------------------------------------------------------------------------------------------------

@@ -154,8 +154,8 @@ def test_a_heartbeat_from_before_a_revocation_releases_nothing_at_the_next_coord
 ) -> None:
     m, late, z = waits_for_two(coordinator, is_old=is_old)
     coordinator.restart()
-    told, _ = coordinator.heartbeats(late, z.request())
-    assert told is not None
+    reported, _ = coordinator.heartbeats(late, z.request())
+    assert reported is not None
     z.beat(full=True)
     assert z.owned.isdisjoint(m.owned), "m has not released it"
     assert coordinator.group.members["m"].revoking.keys() == m.to_revoke
@@ -177,9 +177,9 @@ def test_a_heartbeat_of_an_older_assignment_in_the_same_epoch_is_told_the_newest
     until_stable([x, m])
     assert late.member_epoch == m.epoch
     before = len(coordinator.commands)
-    told = coordinator.heartbeat(late)
-    assert partitions_of(told.assignment.topics) == m.owned
-    assert told.assignment.version == m.version > late.assignment_version > 0
+    reported = coordinator.heartbeat(late)
+    assert partitions_of(reported.assignment.topics) == m.owned
+    assert reported.assignment.version == m.version > late.assignment_version > 0
     assert len(coordinator.commands) == before
 
 
@@ -193,11 +193,13 @@ def test_a_version_always_tells_the_same_whether_or_not_the_group_reads_the_topi
     assert a.to_revoke and partitions("u", 0, 1) <= a.owned
     version, owned = a.version, set(a.owned)
     a.wishes["topics"] = ("t",)
-    told = a.beat(full=True)
-    assert told is not None
+    reported = a.beat(full=True)
+    assert reported is not None
     assert "u" not in {topic.name for topic in coordinator.group.header.topics.values()}
     assert (a.version, a.owned) == (version, owned)
-    assert partitions("u", 0, 1) <= partitions_of(told.assignment.topics), "it is to give them up in the next version"
+    assert partitions("u", 0, 1) <= partitions_of(reported.assignment.topics), (
+        "it is to give them up in the next version"
+    )
     until_stable([a, b])
     assert partitions("u", 0, 1).isdisjoint(a.owned)
 
@@ -207,7 +209,7 @@ def test_the_version_of_an_assignment_outlives_the_coordinator(coordinator: Coor
     coordinator.restart()
     for client in (a, b):
         assert coordinator.group.members[client.member_id].assignment_version == client.version > 0
-        assert client.beat() is None, "nothing has to be told anew"
+        assert client.beat() is None, "no assignment has to be sent again"
 
 
 def test_an_old_client_is_given_nothing_within_an_epoch(coordinator: Coordinator) -> None:
@@ -471,7 +473,7 @@ def test_what_members_say_in_all_groups_together_has_a_limit() -> None:
     wordy = request("a", 0, topics=["t", *("x" * 100 + str(number) for number in range(8))])
     assert not coordinator.heartbeat(wordy).HasField("error")
     assert refused(coordinator.heartbeat(request("b", 0, group="g2"))) == "GROUP_MAX_SIZE_REACHED"
-    assert not coordinator.heartbeat(wordy).HasField("error"), "who is there goes on"
+    assert not coordinator.heartbeat(wordy).HasField("error"), "an existing member continues"
     more = request("a", 0, topics=[*wordy.topics, "y" * 100])
     assert refused(coordinator.heartbeat(more)) == "GROUP_MAX_SIZE_REACHED"
     assert not coordinator.heartbeat(request("a", 0)).HasField("error"), "it may say less"
@@ -489,8 +491,8 @@ def test_what_was_said_in_a_former_group_of_the_name_releases_nothing_in_the_nex
     assert again.epoch == late.member_epoch
     b = Client(coordinator, "b")
     b.beat()
-    told = coordinator.heartbeat(late)
-    assert partitions_of(told.assignment.topics) == again.owned, "it is told the newest"
+    reported = coordinator.heartbeat(late)
+    assert partitions_of(reported.assignment.topics) == again.owned, "it receives the newest"
     b.beat()
     assert again.owned.isdisjoint(b.owned)
     assert again.version > late.assignment_version > 0

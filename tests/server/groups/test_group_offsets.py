@@ -40,10 +40,10 @@ def commit(
         pb.CommittedOffset(topic_id=topic, partition=number, offset=offset, leader_epoch=3, metadata=metadata)
         for (topic, number), offset in rows.items()
     ]
-    asked = pb.CommitOffsetsRequest(
+    request = pb.CommitOffsetsRequest(
         group_id=group, member_id=member, member_epoch=epoch, offsets=offsets, number=number
     )
-    answer = coordinator.decide(lambda draft: commit_offsets(draft, asked))
+    answer = coordinator.decide(lambda draft: commit_offsets(draft, request))
     if answer.HasField("error"):
         assert not answer.results
         return [ErrorCode.Name(answer.error.code)]
@@ -54,8 +54,8 @@ def commit(
 def committed(
     coordinator: Coordinator, of: Iterable[PartitionId] = (), *, member: str = "", epoch: int = -1
 ) -> dict[PartitionId, int] | str:
-    asked = pb.FetchOffsetsRequest(group_id=GROUP, member_id=member, member_epoch=epoch, topics=partition_lists(of))
-    answer = coordinator.decide(lambda draft: fetch_offsets(draft, asked))
+    request = pb.FetchOffsetsRequest(group_id=GROUP, member_id=member, member_epoch=epoch, topics=partition_lists(of))
+    answer = coordinator.decide(lambda draft: fetch_offsets(draft, request))
     if answer.HasField("error"):
         return ErrorCode.Name(answer.error.code)
     return {(row.topic_id, row.partition): row.offset for row in answer.offsets}
@@ -199,7 +199,7 @@ def test_offsets_of_all_groups_together_have_a_limit() -> None:
     assert commit(coordinator, {T0: 1, T1: 1}) == ["NONE", "NONE"]
     assert commit(coordinator, {T2: 1}) == ["NONE"]
     assert commit(coordinator, {T0: 1}, group="h") == ["GROUP_MAX_SIZE_REACHED"]
-    assert commit(coordinator, {T0: 2, T1: 2, T2: 2}) == ["NONE"] * 3, "who has committed goes on"
+    assert commit(coordinator, {T0: 2, T1: 2, T2: 2}) == ["NONE"] * 3, "a group that has committed continues"
     delete(coordinator, T1, T2)
     assert commit(coordinator, {T0: 1}, group="h") == ["NONE"]
 
@@ -208,8 +208,8 @@ def test_offsets_of_all_groups_together_have_a_limit() -> None:
 
 
 def delete(coordinator: Coordinator, *of: PartitionId) -> list[str]:
-    asked = pb.DeleteOffsetsRequest(group_id=GROUP, topics=partition_lists(of))
-    answer = coordinator.decide(lambda draft: delete_offsets(draft, asked))
+    request = pb.DeleteOffsetsRequest(group_id=GROUP, topics=partition_lists(of))
+    answer = coordinator.decide(lambda draft: delete_offsets(draft, request))
     return [ErrorCode.Name(row.error.code) for row in (answer.results or [answer])]
 
 

@@ -50,12 +50,12 @@ def refused(answer: pb.GroupHeartbeatResponse) -> str:
 
 def test_what_is_left_out_is_as_before(coordinator: Coordinator) -> None:
     wishes = {"topic_pattern": "u", "assignor": "range", "rack": "r", "instance_id": "i"}
-    told = join(coordinator, "k", **wishes)
+    reported = join(coordinator, "k", **wishes)
     member = coordinator.group.members["k"]
     commands = len(coordinator.commands)
-    assert coordinator.heartbeat(beat("k", told.member_epoch)).error.code == ErrorCode.NONE
+    assert coordinator.heartbeat(beat("k", reported.member_epoch)).error.code == ErrorCode.NONE
     assert (coordinator.group.members["k"], len(coordinator.commands)) == (member, commands)
-    coordinator.heartbeat(beat("k", told.member_epoch, topics=["u"], rack="s"))
+    coordinator.heartbeat(beat("k", reported.member_epoch, topics=["u"], rack="s"))
     changed = coordinator.group.members["k"]
     assert (changed.subscription.topics, changed.rack) == (("u",), "s")
     assert (changed.subscription.pattern, changed.subscription.assignor) == ("u", "range")
@@ -86,9 +86,9 @@ def test_a_member_that_joins_again_leaves_nothing_out(coordinator: Coordinator) 
 
 
 def test_the_session_is_the_nodes_for_who_asks_for_none(coordinator: Coordinator) -> None:
-    told = join(coordinator, "k")
+    reported = join(coordinator, "k")
     assert coordinator.group.members["k"].session_timeout_ms == 45_000
-    assert told.heartbeat_interval_ms == 3_000
+    assert reported.heartbeat_interval_ms == 3_000
     short = ConsumerGroupLimits(min_session_timeout_ms=600, max_session_timeout_ms=900)
     other = Coordinator(Topics(t=1), short)
     assert join(other, "k").heartbeat_interval_ms == 300
@@ -99,9 +99,9 @@ def test_who_asks_for_more_time_than_members_may_have_gets_that(coordinator: Coo
     """A rebalance timeout above the maximum is lowered to it: brokers accept any, and many clients set
     ``max.poll.interval.ms`` to the largest number."""
     most = ConsumerGroupLimits().max_rebalance_timeout_ms
-    told = join(coordinator, "k", rebalance_timeout_ms=(1 << 31) - 1)
-    assert (refused(told), coordinator.group.members["k"].rebalance_timeout_ms) == ("NONE", most)
-    coordinator.heartbeat(beat("k", told.member_epoch, rebalance_timeout_ms=(1 << 31) - 1))
+    reported = join(coordinator, "k", rebalance_timeout_ms=(1 << 31) - 1)
+    assert (refused(reported), coordinator.group.members["k"].rebalance_timeout_ms) == ("NONE", most)
+    coordinator.heartbeat(beat("k", reported.member_epoch, rebalance_timeout_ms=(1 << 31) - 1))
     assert coordinator.group.members["k"].rebalance_timeout_ms == most
 
 
@@ -115,9 +115,9 @@ def test_who_says_nothing_of_what_it_owns_has_released_nothing(coordinator: Coor
     epoch = join(coordinator, "k").member_epoch
     sdk = Client(coordinator, "sdk")
     sdk.beat()
-    told = coordinator.heartbeat(beat("k", epoch))
-    kept = partitions_of(told.assignment.topics)
-    assert len(kept) == 2 and told.member_epoch == epoch
+    reported = coordinator.heartbeat(beat("k", epoch))
+    kept = partitions_of(reported.assignment.topics)
+    assert len(kept) == 2 and reported.member_epoch == epoch
     for _ in range(3):
         still = coordinator.heartbeat(beat("k", epoch))
         assert (still.member_epoch, coordinator.group.members["k"].state) == (epoch, UNREVOKED)
@@ -131,14 +131,14 @@ def test_who_says_nothing_of_what_it_owns_has_released_nothing(coordinator: Coor
 
 
 def test_what_a_member_was_not_told_to_release_it_has_whatever_it_says(coordinator: Coordinator) -> None:
-    """A member keeps what it was not told to release, even if its heartbeat omits it: a heartbeat that is retried after
-    an error does not list partitions that the member is just taking up."""
+    """A member keeps what it was not asked to release, even if its heartbeat omits it: a heartbeat that is retried
+    after an error does not list partitions that the member is just taking up."""
     epoch = join(coordinator, "k").member_epoch
     sdk = Client(coordinator, "sdk")
     sdk.beat()
     said = {"topics": ["t"], "rebalance_timeout_ms": 60_000, "full": True}
-    told = coordinator.heartbeat(beat("k", epoch, owned=set(), **said))
-    kept = partitions_of(told.assignment.topics)
+    reported = coordinator.heartbeat(beat("k", epoch, owned=set(), **said))
+    kept = partitions_of(reported.assignment.topics)
     sdk.beat()
     assert len(kept) == 2 and not sdk.owned
     assert len(coordinator.group.members["k"].revoking) == 2
@@ -155,8 +155,8 @@ def test_a_member_that_waits_for_partitions_is_to_be_heard_soon(coordinator: Coo
     until_stable([sdk])
     epoch = waiting.member_epoch
     for _ in range(3):
-        told = coordinator.heartbeat(beat("k", epoch))
-        epoch = told.member_epoch
+        reported = coordinator.heartbeat(beat("k", epoch))
+        epoch = reported.member_epoch
     assert len(coordinator.group.members["k"].assigned) == 2
     assert coordinator.heartbeat(beat("k", epoch)).heartbeat_interval_ms == 3_000
 
@@ -181,8 +181,8 @@ def test_a_static_member_leaves_and_comes_back_without_repeating_its_name(coordi
     owned = coordinator.group.members["k"].assigned.keys()
     left = coordinator.heartbeat(beat("k", -2))
     assert (left.error.code, coordinator.group.members["k"].is_present) == (ErrorCode.NONE, False)
-    told = join(coordinator, "k2", instance_id="i")
-    assert partitions_of(told.assignment.topics) == owned
+    reported = join(coordinator, "k2", instance_id="i")
+    assert partitions_of(reported.assignment.topics) == owned
     assert refused(coordinator.heartbeat(beat("k", 1, instance_id="i"))) == "FENCED_INSTANCE_ID"
     assert refused(join(coordinator, "k3", instance_id="i")) == "UNRELEASED_INSTANCE_ID"
 
@@ -193,12 +193,12 @@ def test_both_kinds_of_client_share_a_group(coordinator: Coordinator) -> None:
     epoch, owned = join(coordinator, "k").member_epoch, set[PartitionId]()
     for _ in range(4):
         until_stable([sdk])
-        told = coordinator.heartbeat(beat("k", epoch, owned))
-        epoch = told.member_epoch
-        if told.HasField("assignment"):
-            owned = partitions_of(told.assignment.topics)
+        reported = coordinator.heartbeat(beat("k", epoch, owned))
+        epoch = reported.member_epoch
+        if reported.HasField("assignment"):
+            owned = partitions_of(reported.assignment.topics)
     assert len(owned) == 2 and owned | sdk.owned == partitions("t", 0, 1, 2, 3)
     assert coordinator.group.state == pb.GROUP_STABLE
     coordinator.heartbeat(request("sdk", -1))
-    told = coordinator.heartbeat(beat("k", epoch))
-    assert partitions_of(told.assignment.topics) == partitions("t", 0, 1, 2, 3)
+    reported = coordinator.heartbeat(beat("k", epoch))
+    assert partitions_of(reported.assignment.topics) == partitions("t", 0, 1, 2, 3)

@@ -39,7 +39,7 @@ def test_a_group_that_was_away_knows_which_partitions_are_new() -> None:
     until_stable([a])
     a.leave()
     topics.put("t", 3)
-    assert not look_again(coordinator), "nobody reads it"
+    assert not look_again(coordinator), "no member reads it"
     b = Client(coordinator, "b")
     until_stable([b])
     assert b.first_partitions == {"t": 2}
@@ -174,7 +174,7 @@ def test_a_topic_that_is_read_no_more_keeps_which_of_its_partitions_are_new(is_m
     until_stable([a, b])
     assert partitions("u", 0, 1, 2).isdisjoint(a.owned)
     Client(coordinator, "c").beat()
-    assert coordinator.group.header.unread_topics == {}, "it is forgotten when nobody has it"
+    assert coordinator.group.header.unread_topics == {}, "it is forgotten when no member has it"
 
 
 def test_a_topic_that_is_read_again_before_all_gave_it_up_keeps_which_of_its_partitions_are_new() -> None:

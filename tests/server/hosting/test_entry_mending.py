@@ -108,7 +108,7 @@ class Mending:
 
     @staticmethod
     def _no_snapshot(now: int, group: int, message: Message) -> None:
-        raise AssertionError("nobody needs one")
+        raise AssertionError("no peer needs a snapshot")
 
     def answered(self, *answers: Entry) -> list[Entry]:
         """Returns the entries that are written once each requested peer has answered, in this order."""
@@ -160,7 +160,7 @@ def test_a_leader_hands_over_to_who_has_a_snapshot_in_place_of_what_it_has_lost(
     mending = Mending()
     mending.lead()
     mending.refused(False, False)
-    assert not mending.raft.is_transferring, "whoever is asked may have it soon"
+    assert not mending.raft.is_transferring, "the peer that is asked may have it soon"
 
 
 def test_what_the_metadata_have_applied_is_given_up_with_their_next_checkpoint() -> None:

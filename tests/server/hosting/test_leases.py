@@ -89,11 +89,11 @@ def test_silence_of_the_leaders_node_wakes_its_groups_and_no_others(node: Settin
         assert not of_2.woken
         node.interval(3)
     assert node.touched == [7] and not of_3.woken
-    assert of_2.woken[0][2] == last_heard, "the election timeout runs from when the leader was last heard"
+    assert of_2.woken[0][2] == last_heard, "the election timeout runs from the leader's last message"
 
 
 def test_the_lease_runs_out_at_its_deadline(node: Setting) -> None:
-    assert node.leases.next_deadline == NEVER, "with nobody asleep there is nothing to watch"
+    assert node.leases.next_deadline == NEVER, "without a sleeping replica there is nothing to watch"
     node.sleep(7, leader=2)
     assert node.leases.next_deadline == node.now + TIMEOUT
 
@@ -122,7 +122,7 @@ def test_the_epoch_grows_when_this_node_stops_leading_a_group_awake_or_not(node:
     awake = Sleeper(8, leader_id=1, quiescent=False)
     node.follow(awake)
     node.follow(awake)
-    assert node.leases.grant(2).epoch == before + 1, "to go on leading is no news"
+    assert node.leases.grant(2).epoch == before + 1, "a leader that continues is not a change"
     awake.leader_id = 3
     node.follow(awake)
     assert node.leases.grant(2).epoch == before + 2

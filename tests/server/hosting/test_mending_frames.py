@@ -49,8 +49,8 @@ def test_a_replica_begins_anew_once_all_that_have_records_have_compacted_what_it
     mender = EntryRepair(OWN, 0, 0, cast("Any", host), cast("Any", links), cast("Any", storage), lambda *_, **__: None)
     mender.take_up(DamageError("damaged", GROUP, DAMAGED))
     mender.on_time(0)
-    ((peer, asked),) = mender.collect()
-    assert (peer, [wanted.index for wanted in asked.wanted]) == (LEADER, [DAMAGED])
+    ((peer, requests),) = mender.collect()
+    assert (peer, [wanted.index for wanted in requests.wanted]) == (LEADER, [DAMAGED])
     gone = EntryFound(GROUP, DAMAGED, b"", "this log no longer has it", gone=True)
     with pytest.raises(DamageError, match="restart the node"):
         mender.on_frame(1, LEADER, PeerFrame(Stream.SNAPSHOT_ANSWER, entries_found=[gone]))

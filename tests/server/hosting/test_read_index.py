@@ -37,8 +37,8 @@ def test_a_round_that_could_not_begin_is_tried_again() -> None:
 
 def test_a_read_waits_until_the_image_has_applied_what_the_controller_names() -> None:
     image = SimpleNamespace(applied_index=7)
-    asked: list[Callable[[peer_pb2.ControllerResponse], None]] = []
-    client = SimpleNamespace(ask=lambda deadline, request, answered: asked.append(answered))
+    requests: list[Callable[[peer_pb2.ControllerResponse], None]] = []
+    client = SimpleNamespace(ask=lambda deadline, request, answered: requests.append(answered))
     reads = MetadataReads(
         NodeOptions(node_id=2, address="b:1", controllers={1: "a:1"}),
         SimpleNamespace(image=image),
@@ -48,7 +48,7 @@ def test_a_read_waits_until_the_image_has_applied_what_the_controller_names() ->
     answers: list[object] = []
     reads.read(1, 1_000, answers.append)
     reads.after_events(2, 0)
-    asked[0](peer_pb2.ControllerResponse(metadata_read_index=peer_pb2.MetadataReadIndexResponse(index=9)))
+    requests[0](peer_pb2.ControllerResponse(metadata_read_index=peer_pb2.MetadataReadIndexResponse(index=9)))
     for image.applied_index in (7, 8):
         reads.after_round()
         assert answers == []

@@ -338,7 +338,7 @@ def test_a_second_snapshot_comes_while_the_first_is_being_written(sides: tuple[S
         follower.step(LEADER, frame)
     apply_write(follower.disk[GROUP], write.writes[0])
     durable = follower.disk[GROUP]
-    assert (durable.anchor, durable.hard_state.commit) == (LAST, LAST.index), "the first is whole by itself"
+    assert (durable.anchor, durable.hard_state.commit) == (LAST, LAST.index), "the first is complete without the second"
     follower.host.on_durable(0, write.number)
     settle(follower)
     assert_installed(follower, DATA[::-1], newer)

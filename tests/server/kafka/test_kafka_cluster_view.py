@@ -37,20 +37,20 @@ def names_asked_for(hidden: int) -> list[list[str]]:
     """
     view = ImageView(HidingNode(hidden), 1).seen_by(cast(Any, SimpleNamespace(principal="User:alice")))
     steps = describe_topic_partitions(KafkaCall(DescribeTopicPartitionsRequest([], 2_000, None), 0, view))
-    asked: list[list[str]] = []
+    requests: list[list[str]] = []
     step = next(steps)
     while True:
         assert isinstance(step, Questions)
         (question,) = step.messages
         assert isinstance(question, data_plane_pb2.MetadataRequest)
-        asked.append(list(question.topics))
+        requests.append(list(question.topics))
         reply = data_plane_pb2.MetadataResponse(
             topics=[data_plane_pb2.TopicMetadata(name=name) for name in question.topics]
         )
         try:
             step = steps.send([reply])
         except StopIteration:
-            return asked
+            return requests
 
 
 @pytest.mark.parametrize("hidden", [0, 1, TOPICS_AT_ONCE + 100])

@@ -197,12 +197,12 @@ def test_no_call_answers_more_questions_for_the_versions_than_requests_may_wait(
     one = connection(KafkaConnectionLimits(unanswered_requests=5))
     question = sized(struct.pack(">hhih", ApiVersionsRequest.API_KEY, version, 7, -1))
     one.receive(question * 12)
-    told = []
+    reported = []
     for _ in range(4):
         assert requests(one) == []
-        told.append(len(correlation_ids(output(one))))
+        reported.append(len(correlation_ids(output(one))))
         one.note_unsent(0)
-    assert told == [5, 5, 2, 0]
+    assert reported == [5, 5, 2, 0]
     assert one.reads_on
 
 
@@ -249,8 +249,8 @@ def test_an_api_that_this_node_does_not_serve_is_neither_told_nor_taken() -> Non
     one.receive(frame(ApiVersionsRequest(), 0) + frame(FetchRequest(), 12))
     assert one.next_request(0) is None
     assert one.end == (FAULT.UNSERVED, "API 1 in version 12")
-    told = decode(ApiVersionsResponse, *version_answer(one, 0))
-    assert [each.api_key for each in told.api_keys] == [MetadataRequest.API_KEY, ApiVersionsRequest.API_KEY]
+    reported = decode(ApiVersionsResponse, *version_answer(one, 0))
+    assert [each.api_key for each in reported.api_keys] == [MetadataRequest.API_KEY, ApiVersionsRequest.API_KEY]
 
 
 def version_answer(of: KafkaConnection, version: int) -> tuple[bytes, int]:
@@ -265,20 +265,20 @@ def test_the_versions_are_told_under_a_header_that_every_client_reads(version: i
     one = connection()
     one.receive(frame(ApiVersionsRequest("librdkafka", "2.16.1"), version, 5))
     assert one.next_request(0) is None and one.end is None
-    told = decode(ApiVersionsResponse, *version_answer(one, version))
-    ranges = {each.api_key: (each.min_version, each.max_version) for each in told.api_keys}
-    assert told.error_code == 0 and ranges.keys() == APIS.keys()
-    assert ranges[ProduceRequest.API_KEY] == (0, 13), "librdkafka compresses nothing where 0 is not told"
+    reported = decode(ApiVersionsResponse, *version_answer(one, version))
+    ranges = {each.api_key: (each.min_version, each.max_version) for each in reported.api_keys}
+    assert reported.error_code == 0 and ranges.keys() == APIS.keys()
+    assert ranges[ProduceRequest.API_KEY] == (0, 13), "librdkafka compresses nothing where 0 is not offered"
     assert ranges[FetchRequest.API_KEY] == (4, 18)
 
 
 @pytest.mark.parametrize("version", [5, 99, 2**15 - 1])
 def test_a_client_that_is_too_new_is_told_the_versions_in_the_oldest_one_and_may_ask_again(version: int) -> None:
     one = connection()
-    one.receive(sized(struct.pack(">hhi", ApiVersionsRequest.API_KEY, version, 5) + b"nobody knows this form"))
+    one.receive(sized(struct.pack(">hhi", ApiVersionsRequest.API_KEY, version, 5) + b"this form is unknown"))
     assert one.next_request(0) is None and one.end is None
-    told = decode(ApiVersionsResponse, *version_answer(one, 0))
-    assert told.error_code == 35 and len(told.api_keys) == len(APIS)
+    reported = decode(ApiVersionsResponse, *version_answer(one, 0))
+    assert reported.error_code == 35 and len(reported.api_keys) == len(APIS)
     one.receive(frame(ApiVersionsRequest("new", "1"), 4, 6))
     assert one.next_request(0) is None
     assert correlation_ids(output(one)) == [6]
@@ -383,8 +383,8 @@ def test_kafka_pythons_own_connection_understands_this_one() -> None:
         return answers
 
     for version in range(5):
-        ((_, told),) = exchange(TheirApiVersionsRequest[version]())
-        assert told.error_code == 0 and len(told.api_keys) == len(APIS)
+        ((_, reported),) = exchange(TheirApiVersionsRequest[version]())
+        assert reported.error_code == 0 and len(reported.api_keys) == len(APIS)
     node = MetadataResponseBroker(3, "127.0.0.1", 9092)
     for version in range(14):
         ((_, metadata),) = exchange(TheirMetadataRequest[version](topics=[]), MetadataResponse(brokers=[node]))

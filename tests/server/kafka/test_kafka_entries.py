@@ -107,7 +107,7 @@ def compacted_entry(
         record_count=len(rows),
         codec=codec,
         timestamp_type=TimestampType.CREATE_TIME,
-        base_timestamp_ms=NOW_MS,
+        append_time_ms=NOW_MS,
         max_timestamp_ms=NOW_MS,
     )
 

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from quorumlog.local.ports import ReservedPorts
+from quorumlog.server.config.dynamic_settings import configured_values
+from quorumlog.server.config.options import NodeOptions
 from quorumlog.server.kafka import listener as listener_module
 from quorumlog.server.kafka.cluster_view import ImageView
 from quorumlog.server.kafka.codec.headers import RequestHead, pack_request_header
@@ -43,6 +45,7 @@ class Lines:
         self.events.append((event, fields))
 
     warning = info
+    debugs = False
 
     def of(self, event: str) -> list[dict[str, object]]:
         return [fields for name, fields in self.events if name == event]
@@ -145,10 +148,14 @@ async def test_requests_go_to_the_node_with_who_asks_and_answers_come_back(door:
     client = await door.connect()
     client.ask(7)
     await door.until(lambda: bool(door.asked), "the node is asked")
-    (asked,) = door.asked
-    assert (asked.client.client_id, asked.client.host, asked.client.listener.name) == ("somebody", "127.0.0.1", "KAFKA")
-    assert asked.client.principal == "User:ANONYMOUS"
-    door.answer(asked)
+    (request,) = door.asked
+    assert (request.client.client_id, request.client.host, request.client.listener.name) == (
+        "somebody",
+        "127.0.0.1",
+        "KAFKA",
+    )
+    assert request.client.principal == "User:ANONYMOUS"
+    door.answer(request)
     assert await client.answered() == 7
     assert (door.meters.kafka_requests, door.listener.connections) == (1, 1)
 
@@ -184,6 +191,23 @@ async def test_connections_beyond_a_limit_are_closed_and_make_room_when_others_g
     await door.close()
 
 
+async def test_the_limit_of_an_address_changes() -> None:
+    """Open connections stay; a lower limit counts for new ones."""
+    door = Door(connections_per_ip=2)
+    served = [await door.connect(), await door.connect()]
+    await door.until(lambda: door.listener.connections == 2, "both are taken")
+    values = configured_values(NodeOptions(1, "", {}))
+    door.listener.follow_settings(replace(values, kafka_connections_per_ip=3))
+    served.append(await door.connect())
+    await door.until(lambda: door.listener.connections == 3, "a third is taken")
+    door.listener.follow_settings(replace(values, kafka_connections_per_ip=1))
+    assert await (await door.connect()).is_closed()
+    assert door.listener.connections == 3
+    served[0].ask()
+    await door.until(lambda: bool(door.asked), "an open one is served")
+    await door.close()
+
+
 async def test_who_went_away_is_forgotten_and_the_node_is_told(door: Door) -> None:
     client = await door.connect()
     client.ask()
@@ -205,7 +229,7 @@ async def test_a_client_over_its_quota_is_asked_no_further_until_it_may(door: Do
     await asyncio.sleep(0.05)
     assert len(door.asked) == 1
     door.requests.pause_stream(StreamPause(stream, is_paused=False))
-    await door.until(lambda: len(door.asked) == 2, "it goes on")
+    await door.until(lambda: len(door.asked) == 2, "it continues")
 
 
 async def test_a_client_that_the_node_lets_in_no_more_is_closed(door: Door) -> None:
@@ -222,7 +246,7 @@ async def test_requests_wait_for_room_and_go_on_by_themselves(door: Door, monkey
     monkeypatch.setattr(listener_module, "_LOOK_AT_SILENCE_S", 0.1)
     client = await door.connect()
     client.ask()
-    await door.until(lambda: door.listener.connections == 1, "it is there")
+    await door.until(lambda: door.listener.connections == 1, "it is connected")
     await asyncio.sleep(0.05)
     assert not door.asked
     is_full = False
@@ -336,7 +360,7 @@ async def test_answers_that_wait_for_one_before_them_fill_no_memory(monkeypatch:
     assert "its responses are unread" in str(line["reason"])
     for waited_for in door.asked[::2]:
         door.answer(waited_for)
-    assert [await clients[-1].answered(), await clients[-1].answered()] == [1, 2], "the others go on"
+    assert [await clients[-1].answered(), await clients[-1].answered()] == [1, 2], "the others continue"
     for each in clients:
         each.writer.transport.abort()
     await door.until(lambda: door.listener.connections == 0, "all have gone")
@@ -358,7 +382,7 @@ async def test_batches_that_wait_to_be_looked_at_fill_no_memory(door: Door, monk
     await door.until(lambda: len(outcomes) == 1, "it is not taken")
     assert isinstance(outcomes[0], TooMuchWorkError)
     may_end.set()
-    await door.until(lambda: len(outcomes) == 2, "what is larger by itself is taken")
+    await door.until(lambda: len(outcomes) == 2, "a single larger request is accepted")
     take(60)
     take(40)
     await door.until(lambda: len(outcomes) == 4, "there is room again")

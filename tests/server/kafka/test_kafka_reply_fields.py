@@ -38,8 +38,8 @@ FOREIGN = {"BatchTrace", "ReplicaTrace"}
 FOREIGN_FIELDS = """
     AlterClientQuotasResponse.altered AlterUserScramCredentialsResponse.created
     AlterUserScramCredentialsResponse.deleted BrokerMetadata.broker_epoch BrokerMetadata.directory_id
-    BrokerMetadata.feature_level BrokerMetadata.leaving BrokerMetadata.lost BrokerMetadata.returning
-    BrokerMetadata.version BrokerMetadata.witness_only CommittedOffset.commit_number
+    BrokerMetadata.feature_level BrokerMetadata.leaving BrokerMetadata.lost BrokerMetadata.machine
+    BrokerMetadata.returning BrokerMetadata.version BrokerMetadata.witness_only CommittedOffset.commit_number
     CommittedOffset.commit_timestamp_ms CommittedOffset.committer CommittedOffset.topic CreateAclsResponse.created
     DeleteAclsResponse.deleted DescribeAclsResponse.applied_index FetchResponse.correlation_id
     FetchResult.compacted_offset FetchResult.leader_epoch GroupAssignment.version GroupCoordinator.broker_epoch

@@ -116,12 +116,11 @@ UNUSED: dict[str, str] = {
     "ForgottenTopic.topic": _IN_SESSIONS,
     "ForgottenTopic.topic_id": _IN_SESSIONS,
     "FetchRequest.isolation_level": _TRANSACTIONS,
-    "FetchRequest.rack_id": "leaders alone serve records",
     "InitProducerIdRequest.producer_epoch": _TRANSACTIONS,
     "InitProducerIdRequest.producer_id": _TRANSACTIONS,
     "InitProducerIdRequest.transaction_timeout_ms": _TRANSACTIONS,
     "ListOffsetsRequest.isolation_level": _TRANSACTIONS,
-    "OffsetCommitRequest.retention_time_ms": "a setting of the nodes says how long",
+    "OffsetCommitRequest.retention_time_ms": "a setting of the nodes has the retention",
     "OffsetFetchRequest.require_stable": _TRANSACTIONS,
 }
 #: Further samples of requests in which a field counts only beside certain others, by what they have instead.

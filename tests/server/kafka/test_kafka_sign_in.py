@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import struct
 from collections.abc import Callable
@@ -12,7 +13,10 @@ from random import Random
 import pytest
 from google.protobuf.message import Message as ProtoMessage
 from sign_in_rig import SignInRig
+from token_issuer import claims, file_of, options, public, token
 
+from quorumlog.server.access.jwt_verifier import JwtVerifier
+from quorumlog.server.access.key_set import parse_keys
 from quorumlog.server.kafka.client import KafkaClient
 from quorumlog.server.kafka.cluster_view import ImageView
 from quorumlog.server.kafka.codec.apis import APIS
@@ -26,30 +30,67 @@ from quorumlog.server.kafka.connection import KafkaConnection, KafkaConnectionFa
 from quorumlog.server.kafka.handlers.dispatch import served_versions
 from quorumlog.server.kafka.handlers.error_codes import KafkaError
 from quorumlog.server.kafka.handlers.handler import LongWork
+from quorumlog.server.kafka.oauthbearer_message import MAX_MESSAGE_BYTES, OauthbearerMessage, OauthbearerMessageError
 from quorumlog.server.kafka.sign_in_state import KafkaSignIn
+from quorumlog.server.step.bearer_tokens import TokenVerifier
 from quorumlog.server.step.events import ClientRequest
 from quorumlog.server.step.request_context import Listener, RequestContext
 from quorumlog.v1 import data_plane_pb2
-from quorumlog.v1.sign_in_pb2 import BeginScramRequest, FinishScramRequest
-from quorumlog.wire.scram import ClientFinal, ClientFirst, ServerFirst, auth_message, client_proof, salted_keys
+from quorumlog.v1.sign_in_pb2 import BeginScramRequest, FinishScramRequest, SignInByTokenRequest
+from quorumlog.wire.scram import (
+    ClientFinal,
+    ClientFirst,
+    ScramMechanism,
+    ServerFirst,
+    auth_message,
+    client_proof,
+    salted_keys,
+)
 
 LIMITS = KafkaConnectionLimits(strangers_bytes=4_096, sign_in_us=30_000_000)
 PASSWORD = b"correct horse"
+DAY_S = 86_400
 STREAM = 77
+
+
+def verifier() -> JwtVerifier:
+    return JwtVerifier(parse_keys(file_of(public("first")), ("ES256",)), options())
+
+
+class Keys:
+    """The file with the keys of an issuer; counts how often it is read and passed on."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+        self.given: list[object] = []
+
+    def read(self) -> TokenVerifier:
+        self.reads += 1
+        return verifier()
+
+    def give(self, verifier: TokenVerifier) -> None:
+        self.given.append(verifier)
+
+
+def initial(bearer: str, wanted: str = "", extensions: str = "") -> bytes:
+    """Returns the client's message of RFC 7628."""
+    name = wanted.replace("=", "=3D").replace(",", "=2C")
+    return f"n,{f'a={name}' if name else ''},\x01auth=Bearer {bearer}\x01{extensions}\x01".encode()
 
 
 class Connected:
     """A client that is connected to a node with the users alice and bob."""
 
-    def __init__(self, rig: SignInRig | None = None) -> None:
+    def __init__(self, rig: SignInRig | None = None, keys: Keys | None = None) -> None:
         self.rig = SignInRig() if rig is None else rig
         if rig is None:
-            self.rig.set_password("alice", PASSWORD)
-            self.rig.set_password("bob", PASSWORD)
+            for user in ("alice", "bob"):
+                for mechanism in ScramMechanism:
+                    self.rig.set_password(user, PASSWORD, mechanism=mechanism)
         self._numbers = count(1)
         self.asked: list[ProtoMessage] = []
         nonces = count(1)
-        self.sign_in = KafkaSignIn(lambda: f"nonce-{next(nonces):016}")
+        self.sign_in = KafkaSignIn(lambda: f"nonce-{next(nonces):016}", keys)
         self.connection = KafkaConnection(
             served_versions(asks_to_sign_in=True), LIMITS, self.rig.time.now, asks_to_sign_in=True
         )
@@ -84,12 +125,14 @@ class Connected:
         origin = RequestContext(
             host="10.0.0.7", listener=Listener.KAFKA, token=self.sign_in.token, proved_as=Listener.PASSWORD
         )
-        asked = ClientRequest(1, message, client=origin)
+        request = ClientRequest(1, message, client=origin)
         number = next(self._numbers)
         if isinstance(message, BeginScramRequest):
-            self.rig.sign_ins.begin(self.rig.time, asked, message)
+            self.rig.sign_ins.begin(self.rig.time, request, message)
         elif isinstance(message, FinishScramRequest):
-            self.rig.sign_ins.finish(self.rig.time, asked, message)
+            self.rig.sign_ins.finish(self.rig.time, request, message)
+        elif isinstance(message, SignInByTokenRequest):
+            self.rig.token_sign_ins.sign_in(self.rig.time, request, message)
         else:
             return number
         (reply,) = self.rig.replies.take_gathered()
@@ -102,7 +145,7 @@ class Connected:
         pass
 
     def work(self, wanted: LongWork, on_done: Callable[[object, Exception | None], None]) -> None:
-        assert wanted.is_password
+        assert wanted.to_sign_in
         self._works.append((wanted, on_done))
 
     def count(self, request: KafkaRequest) -> None:
@@ -143,17 +186,32 @@ class Connected:
         self.shake("PLAIN")
         return self.show(b"\0" + user.encode() + b"\0" + password)
 
-    def by_scram(self, user: str, password: bytes) -> SaslAuthenticateResponse:
-        self.shake("SCRAM-SHA-256")
+    def by_scram(
+        self, user: str, password: bytes, mechanism: ScramMechanism = ScramMechanism.SHA_256
+    ) -> SaslAuthenticateResponse:
+        self.shake(mechanism.sasl_name)
         first = ClientFirst(user, "client-0123456789abcdef")
         begun = self.show(first.text.encode())
         if begun.error_code:
             return begun
         answer = ServerFirst.of(begun.auth_bytes.decode(), first.nonce)
         final = ClientFinal(answer.nonce, b"")
-        keys = salted_keys(password, answer.salt, answer.iterations)
+        keys = salted_keys(mechanism, password, answer.salt, answer.iterations)
         proof = client_proof(keys, auth_message(first, answer, final))
         return self.show(final._replace(proof=proof).text.encode())
+
+    def by_scram_512(self, user: str, password: bytes) -> SaslAuthenticateResponse:
+        return self.by_scram(user, password, ScramMechanism.SHA_512)
+
+    def by_token(self, bearer: str, wanted: str = "") -> SaslAuthenticateResponse:
+        """Shows a token, and acknowledges its rejection."""
+        self.shake("OAUTHBEARER")
+        answer = self.show(initial(bearer, wanted))
+        if answer.auth_bytes:
+            assert not answer.error_code and json.loads(answer.auth_bytes) == {"status": "invalid_token"}
+            assert not self.sign_in.failure, "the client is to acknowledge it"
+            answer = self.show(b"\x01")
+        return answer
 
     @property
     def fault(self) -> KafkaConnectionFault | None:
@@ -167,7 +225,9 @@ def random() -> Random:
     return Random(seed)
 
 
-SIGN_INS = pytest.mark.parametrize("sign_in", [Connected.by_plain, Connected.by_scram], ids=["PLAIN", "SCRAM"])
+SIGN_INS = pytest.mark.parametrize(
+    "sign_in", [Connected.by_plain, Connected.by_scram, Connected.by_scram_512], ids=["PLAIN", "SHA-256", "SHA-512"]
+)
 SignIn = Callable[[Connected, str, bytes], SaslAuthenticateResponse]
 
 
@@ -196,7 +256,9 @@ def test_a_wrong_password_ends_the_connection_and_is_answered(sign_in: SignIn, u
     one = Connected()
     answer = sign_in(one, user, b"wrong")
     assert answer.error_code == KafkaError.SASL_AUTHENTICATION_FAILED
-    assert answer.error_message == "the user name or the password is wrong"
+    mechanism = "SCRAM-SHA-512" if sign_in is Connected.by_scram_512 else "SCRAM-SHA-256"
+    wrong = f"the user name or the password is wrong, or the user has no password for {mechanism}"
+    assert answer.error_message == wrong
     assert one.fault is KafkaConnectionFault.UNSIGNED and not one.sign_in.token
 
 
@@ -284,16 +346,33 @@ def test_a_client_stays_who_it_was() -> None:
 def test_a_mechanism_comes_first_and_is_one_that_is_served() -> None:
     one, other = Connected(), Connected()
     assert one.show(b"\0alice\0" + PASSWORD).error_code == KafkaError.ILLEGAL_SASL_STATE
+    without_tokens = ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"]
     answer = other.shake("GSSAPI")
-    assert (answer.error_code, answer.mechanisms) == (33, ["SCRAM-SHA-256", "PLAIN"])
+    assert (answer.error_code, answer.mechanisms) == (33, without_tokens)
     assert one.fault is other.fault is KafkaConnectionFault.UNSIGNED
+    answer = Connected().shake("OAUTHBEARER")
+    assert (answer.error_code, answer.mechanisms) == (33, without_tokens)
+    answer = Connected(keys=Keys()).shake("OAUTHBEARER")
+    assert (answer.error_code, answer.mechanisms) == (0, [*without_tokens, "OAUTHBEARER"])
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("SHA_256", "SHA_512"), ("SHA_512", "SHA_256"), ("SHA_256", "OAUTHBEARER")]
+)
+def test_connection_keeps_its_mechanism(first: str, second: str) -> None:
+    """A connection reauthenticates with the password, or kind of token, that its session belongs to."""
+    one = Connected(keys=Keys())
+    assert not one.by_scram("alice", PASSWORD, ScramMechanism[first]).error_code
+    answer = one.shake("OAUTHBEARER" if second == "OAUTHBEARER" else ScramMechanism[second].sasl_name)
+    assert answer.error_code == KafkaError.ILLEGAL_SASL_STATE
+    assert one.fault is KafkaConnectionFault.UNSIGNED and len(one.rig.sessions) == 1
 
 
 def test_whatever_is_shown_is_refused_and_nothing_else_happens(random: Random) -> None:
     first = ClientFirst("alice", "client-0123456789abcdef").text.encode()
     for number in range(300):
         one = Connected()
-        one.shake("SCRAM-SHA-256" if number % 2 else "PLAIN")
+        one.shake(random.choice(("SCRAM-SHA-256", "SCRAM-SHA-512")) if number % 2 else "PLAIN")
         shown = bytearray(first if number % 4 == 1 else b"\0alice\0pass\nword")
         shown[random.randrange(len(shown))] = random.randrange(256)
         answer = one.show(bytes(shown) if number % 3 else random.randbytes(random.randrange(3_000)), number % 3)
@@ -310,9 +389,9 @@ def test_a_session_of_kafkas_ends_with_its_user_and_with_its_connection() -> Non
 
     def admitted(stream: int) -> ClientRequest:
         origin = RequestContext(listener=Listener.KAFKA, token=one.sign_in.token, proved_as=Listener.PASSWORD)
-        asked = ClientRequest(1, data_plane_pb2.MetadataRequest(), stream=stream, client=origin)
-        assert admission.admit(one.rig.time.now, asked) is None
-        return asked
+        request = ClientRequest(1, data_plane_pb2.MetadataRequest(), stream=stream, client=origin)
+        assert admission.admit(one.rig.time.now, request) is None
+        return request
 
     assert admitted(STREAM).client.principal == "User:alice"
     admission.stream_closed(STREAM)
@@ -321,3 +400,238 @@ def test_a_session_of_kafkas_ends_with_its_user_and_with_its_connection() -> Non
     admitted(STREAM + 1)
     one.rig.delete("alice")
     assert [each.stream for each in one.rig.ended()] == [STREAM + 1]
+
+
+# -- tokens -----------------------------------------------------------------------------------------------------------
+
+
+def with_tokens(rig: SignInRig | None = None) -> Connected:
+    """A client of a node without users, which accepts tokens."""
+    return Connected(rig or SignInRig(verifier=verifier()), Keys())
+
+
+def test_token_lets_a_client_in() -> None:
+    """The token's user is the principal, and its end that of the session if it comes first."""
+    one, brief = with_tokens(), with_tokens()
+    answer = one.by_token(token(claims(lifetime_s=DAY_S)))
+    assert (answer.error_code, answer.auth_bytes, answer.session_lifetime_ms) == (KafkaError.NONE, b"", 900_000)
+    assert one.connection.is_trusted and one.principal == "User:alice"
+    assert isinstance(one.sign_in.keys, Keys) and one.sign_in.keys.reads == len(one.sign_in.keys.given) == 1
+    assert brief.by_token(token(claims(lifetime_s=60)), wanted="alice").session_lifetime_ms == 60_000
+    (line,) = brief.rig.audit.take_lines()
+    assert (line.event, line.fields["principal"], line.fields["mechanism"]) == (
+        "signed_in",
+        "User:alice",
+        "OAUTHBEARER",
+    )
+
+
+@pytest.mark.parametrize(
+    ("bearer", "wanted", "reason"),
+    [
+        (token(claims(lifetime_s=-1)), "", "it has ended (exp)"),
+        (token(claims(aud="others")), "", "it is for another audience (aud)"),
+        (token(kid="second"), "", "it is signed with a key that is not in the file"),
+        ("canary", "", "it is not a JWT"),
+        (token(), "bob", "it is another user's than the requested one (authorization id)"),
+        (token(), "User:alice", "it is another user's than the requested one (authorization id)"),
+        (token(claims("root")), "", "User:root is a super user (sasl_oauthbearer_shared_users)"),
+    ],
+)
+def test_rejected_token_is_answered_with_a_status(bearer: str, wanted: str, reason: str) -> None:
+    """The status comes first, then the error, once the client has acknowledged it; the audit log has the reason."""
+    one = with_tokens()
+    answer = one.by_token(bearer, wanted)
+    assert (answer.error_code, answer.auth_bytes) == (KafkaError.SASL_AUTHENTICATION_FAILED, b"")
+    assert answer.error_message == f"the token is not taken: {reason}"
+    assert one.fault is KafkaConnectionFault.UNSIGNED
+    assert not one.sign_in.token and not one.connection.is_trusted and len(one.rig.sessions) == 0
+    (line,) = one.rig.audit.take_lines()
+    assert (line.event, line.fields["mechanism"], line.fields["reason"]) == ("sign_in_failed", "OAUTHBEARER", reason)
+    assert bearer not in str(line) and bearer not in str(one.client.end)
+
+
+@pytest.mark.parametrize("then", [b"", b"\x01\x01", b"n,,", initial(token())])
+def test_only_an_acknowledgement_follows_a_rejection(then: bytes) -> None:
+    """A connection has one attempt, as with passwords."""
+    one = with_tokens()
+    one.shake("OAUTHBEARER")
+    assert one.show(initial("canary")).auth_bytes
+    assert one.show(then).error_code == KafkaError.SASL_AUTHENTICATION_FAILED
+    assert one.fault is KafkaConnectionFault.UNSIGNED and len(one.rig.sessions) == 0
+
+
+def test_no_handshake_follows_a_rejection() -> None:
+    """Otherwise a client could try further tokens on its connection."""
+    one = with_tokens()
+    one.shake("OAUTHBEARER")
+    assert one.show(initial("canary")).auth_bytes
+    assert one.shake("OAUTHBEARER").error_code == KafkaError.ILLEGAL_SASL_STATE
+    assert one.fault is KafkaConnectionFault.UNSIGNED
+
+
+def test_rejected_tokens_have_to_wait() -> None:
+    """Wrong tokens delay the next attempts, like wrong passwords; a client that is too early gets no response."""
+    rig = SignInRig(verifier=verifier())
+    for _ in range(4):
+        assert with_tokens(rig).by_token(token(claims(lifetime_s=-1))).error_code
+    one = with_tokens(rig)
+    one.shake("OAUTHBEARER")
+    assert one.send(SaslAuthenticateRequest(initial(token())), 2) == b""
+    assert one.fault is KafkaConnectionFault.REFUSED
+
+
+def test_next_token_renews_the_session() -> None:
+    """A connection reauthenticates as the same user, and its session ends with the newest token."""
+    one = with_tokens()
+    one.by_token(token(claims(lifetime_s=60)))
+    before = one.sign_in.token
+    answer = one.by_token(token(claims(lifetime_s=120)))
+    assert (answer.error_code, answer.session_lifetime_ms) == (KafkaError.NONE, 120_000)
+    assert one.sign_in.token != before and len(one.rig.sessions) == 1
+    assert one.by_token(token(claims("bob"))).error_code == KafkaError.SASL_AUTHENTICATION_FAILED
+    assert one.fault is KafkaConnectionFault.UNSIGNED and one.principal == "User:alice"
+
+
+def test_connection_ends_with_its_token() -> None:
+    """Without another token the connection is closed when the token ends, before the session's usual lifetime."""
+    one = with_tokens()
+    one.by_token(token(claims(lifetime_s=60)))
+    origin = RequestContext(listener=Listener.KAFKA, token=one.sign_in.token, proved_as=Listener.PASSWORD)
+    asked = ClientRequest(1, data_plane_pb2.MetadataRequest(), stream=STREAM, client=origin)
+    assert one.rig.admission.admit(one.rig.time.now, asked) is None
+    one.rig.wait(59_999_999)
+    assert one.rig.ended() == []
+    one.rig.wait(1)
+    assert [each.stream for each in one.rig.ended()] == [STREAM]
+
+
+def test_another_authorization_id_is_refused_again() -> None:
+    """A reauthentication asks for the connection's user, or for none."""
+    one = with_tokens()
+    one.by_token(token())
+    answer = one.by_token(token(claims("bob")), wanted="bob")
+    assert "cannot change" in str(answer.error_message)
+    assert one.fault is KafkaConnectionFault.UNSIGNED
+
+
+@pytest.mark.parametrize("wanted", ["größe, O=gmbh", "a=2C", "=3D"])
+def test_authorization_ids_are_unescaped(wanted: str) -> None:
+    """Commas and equals signs are escaped, as in SCRAM."""
+    assert OauthbearerMessage.of(initial("t.o.k", wanted)) == (wanted, "t.o.k")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"n,,\x01auth=Bearer t\x01\x01",
+        b"n,,\x01auth=bearer t\x01\x01",
+        b"n,,\x01auth=Bearer   t\x01\x01",
+        b"n,,\x01host=server.example.com\x01port=143\x01auth=Bearer t\x01traceId=a b\t1\x01\x01",
+        b"n,,\x01auth=Bearer t\x01logicalCluster=\x01\x01",
+    ],
+)
+def test_messages_of_clients_are_read(message: bytes) -> None:
+    """Extensions have no effect."""
+    assert OauthbearerMessage.of(message) == ("", "t")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"\x01",
+        b"n,,",
+        b"n,,\x01\x01",
+        b"n,,\x01auth=Bearer t\x01",
+        b"n,,\x01auth=Bearer t",
+        b"n,,\x01auth=Bearer t\x01\x01\x01",
+        b"n,,\x01auth=Bearer t\x01auth=Bearer t\x01\x01",
+        b"n,,\x01auth=Basic t\x01\x01",
+        b"n,,\x01auth=Bearer\x01\x01",
+        b"n,,\x01auth=Bearer a b\x01\x01",
+        b"n,,\x01auth=Bearert\x01\x01",
+        b"n,,\x01auth=Bearer \xff\x01\x01",
+        b"n,,\x01Auth=Bearer t\x01\x01",
+        b"n,,\x01auth=Bearer t\x01a1=b\x01\x01",
+        b"n,,\x01auth=Bearer t\x01a\x01\x01",
+        b"n,,\x01auth=Bearer t\x01a=\x00\x01\x01",
+        b"y,,\x01auth=Bearer t\x01\x01",
+        b"p=tls-unique,,\x01auth=Bearer t\x01\x01",
+        b"n,a=,\x01auth=Bearer t\x01\x01",
+        b"n,b=x,\x01auth=Bearer t\x01\x01",
+        b"n,a=x=y,\x01auth=Bearer t\x01\x01",
+        b"n,a=x,y,\x01auth=Bearer t\x01\x01",
+        b"n,a=x\x01auth=Bearer t\x01\x01",
+        b"n,,x\x01auth=Bearer t\x01\x01",
+        b"n,,\x01auth=Bearer " + b"t" * MAX_MESSAGE_BYTES + b"\x01\x01",
+    ],
+)
+def test_other_messages_are_refused_unquoted(message: bytes) -> None:
+    """The problem fits in a line, and quotes nothing of the message, which may contain a token."""
+    with pytest.raises(OauthbearerMessageError) as refused:
+        OauthbearerMessage.of(message)
+    assert str(refused.value).isprintable() and len(str(refused.value)) < 100
+
+
+def test_mutated_messages_never_fail_otherwise(random: Random) -> None:
+    """Whatever a stranger sends is a message, or is refused: no other exception, no session, and no waiting."""
+    bearer = token()
+    whole = initial(bearer, "alice", "host=server.example.com\x01port=143\x01")
+    pieces = (
+        b"\x01",
+        b"=",
+        b",",
+        b"n,,",
+        b"auth=",
+        b"Bearer ",
+        b"a=",
+        b"=2C",
+        b"\0",
+        b"\xff",
+        b"\xc3",
+        b" " * 999,
+        bearer.encode(),
+    )
+    for _ in range(3_000):
+        shown = bytearray(whole)
+        for _ in range(random.randrange(1, 6)):
+            at = random.randrange(len(shown) + 1)
+            match random.randrange(4):
+                case 0:
+                    del shown[at : at + random.randrange(1, 30)]
+                case 1:
+                    shown[at:at] = random.choice(pieces)
+                case 2:
+                    shown[at : at + 1] = random.randbytes(1)
+                case _:
+                    shown[at:] = random.randbytes(random.randrange(40))
+        try:
+            read = OauthbearerMessage.of(bytes(shown))
+        except OauthbearerMessageError:
+            continue
+        assert read.token and "\x01" not in read.token and f" {read.token}\x01".encode() in shown
+
+
+def test_whatever_is_shown_as_a_token_is_refused(random: Random) -> None:
+    """The same on a connection: one response with an error, and the connection ends."""
+    for number in range(150):
+        one = with_tokens()
+        one.shake("OAUTHBEARER")
+        shown = bytearray(initial(token(claims(lifetime_s=-1)), "alice"))
+        shown[random.randrange(len(shown))] = random.randrange(256)
+        answer = one.show(bytes(shown) if number % 3 else random.randbytes(random.randrange(3_000)), number % 3)
+        if answer.auth_bytes:
+            answer = one.show(random.choice((b"\x01", random.randbytes(5))))
+        assert answer.error_code == KafkaError.SASL_AUTHENTICATION_FAILED
+        assert one.fault is KafkaConnectionFault.UNSIGNED and len(one.rig.sessions) == 0
+
+
+def test_oversized_messages_are_refused() -> None:
+    """A token has the same limit as elsewhere, also where larger requests are accepted: after the first sign-in."""
+    one = with_tokens()
+    one.by_token(token())
+    one.shake("OAUTHBEARER")
+    answer = one.show(initial("t" * 100_000))
+    assert answer.error_code == KafkaError.SASL_AUTHENTICATION_FAILED
+    assert f"the maximum is {MAX_MESSAGE_BYTES}" in str(answer.error_message)

@@ -10,7 +10,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from quorumlog.server.kafka import handlers as mapping
-from quorumlog.server.kafka.codec import fetch_requests, metadata_requests, produce_requests, topic_requests
+from quorumlog.server.kafka.codec import (
+    config_requests,
+    fetch_requests,
+    metadata_requests,
+    produce_requests,
+    topic_requests,
+)
 from quorumlog.server.kafka.codec.administration import placement_requests
 from quorumlog.server.kafka.codec.groups import (
     commit_requests,
@@ -70,6 +76,13 @@ def fetched(**said: Any) -> Reply:
         return data_plane_pb2.FetchResponse(results=results)
 
     return reply
+
+
+def two_nodes(question: Any) -> admin_pb2.DescribeNodeResponse | data_plane_pb2.MetadataResponse:
+    """The reply of a node that may be described, in a cluster of two."""
+    if isinstance(question, admin_pb2.DescribeNodeRequest):
+        return admin_pb2.DescribeNodeResponse()
+    return data_plane_pb2.MetadataResponse(brokers=[data_plane_pb2.BrokerMetadata(node_id=number) for number in (1, 2)])
 
 
 def first_fetched(came: Served) -> Any:
@@ -212,6 +225,14 @@ LIMITS: dict[str, Limit] = {
         [],
         [(2, "node-2")],
         fetched(error=BUSY_FETCH),
+    ),
+    "topic_configs._NAMES_TYPES": Limit(
+        1,
+        config_requests.ListConfigResourcesRequest([4]),
+        lambda came: [(each.resource_name, each.resource_type) for each in came.answer.config_resources],
+        [],
+        [("1", 4), ("2", 4)],
+        two_nodes,
     ),
     "groups._SAYS_NOT_FOUND": Limit(
         6,

@@ -106,20 +106,20 @@ def fetched(*codes: ErrorCode.ValueType, begins_session: bool = False) -> list[P
     return list(topic.partitions)
 
 
-@pytest.mark.parametrize("begins_session", [False, True], ids=["by itself", "in a session"])
+@pytest.mark.parametrize("begins_session", [False, True], ids=["without a session", "in a session"])
 def test_a_leader_that_is_not_ready_is_to_a_consumer_as_one_that_leads_no_more(begins_session: bool) -> None:
-    told = fetched(
+    reported = fetched(
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.CLUSTER_NOT_FORMED,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         begins_session=begins_session,
     )
-    assert [each.error_code for each in told] == [
+    assert [each.error_code for each in reported] == [
         KafkaError.NOT_LEADER_OR_FOLLOWER,
         KafkaError.NOT_LEADER_OR_FOLLOWER,
         KafkaError.UNKNOWN_LEADER_EPOCH,
     ]
-    assert [each.current_leader for each in told] == [None] * 3
+    assert [each.current_leader for each in reported] == [None] * 3
 
 
 def test_a_topic_of_which_a_node_knows_nothing_yet_is_led_elsewhere() -> None:
@@ -128,7 +128,7 @@ def test_a_topic_of_which_a_node_knows_nothing_yet_is_led_elsewhere() -> None:
     assert [each.error_code for each in topic.partitions] == [KafkaError.NOT_LEADER_OR_FOLLOWER]
 
 
-@pytest.mark.parametrize("begins_session", [False, True], ids=["by itself", "in a session"])
+@pytest.mark.parametrize("begins_session", [False, True], ids=["without a session", "in a session"])
 def test_what_cannot_be_translated_now_is_nothing_and_a_pause(begins_session: bool) -> None:
     entry = build_batch(b"arrow", record_count=1, codec=Codec.NONE, base_timestamp_ms=0, max_timestamp_ms=0)
     partitions = [FetchPartition(0, -1, 0, partition_max_bytes=1 << 20)]
@@ -143,15 +143,15 @@ def test_what_cannot_be_translated_now_is_nothing_and_a_pause(begins_session: bo
     answer = answered(
         fetch.fetch, request, 12, data_plane_pb2.FetchResponse(results=[result]), fetches=fetches, does_work=False
     )
-    (told,) = answer.responses[0].partitions
-    assert (told.error_code, told.records, told.high_watermark) == (KafkaError.NONE, b"", 1)
+    (reported,) = answer.responses[0].partitions
+    assert (reported.error_code, reported.records, reported.high_watermark) == (KafkaError.NONE, b"", 1)
     assert answer.throttle_time_ms > 0
     if begins_session:
         session = fetches.find(answer.session_id)
         assert session is not None
         (kept,) = session.due
         assert kept.known is not None
-        assert kept.known.fetch_offset > kept.wish.fetch_offset, "the node is told to send it again"
+        assert kept.known.fetch_offset > kept.wish.fetch_offset, "the node is asked to send it again"
 
 
 BUSY = error(ErrorCode.SERVER_BUSY, "busy")

@@ -120,11 +120,11 @@ def test_which_rules_a_filter_by_name_means(
 ) -> None:
     """Filters match as in Kafka: MATCH finds all ACLs that apply to a resource, other types only those with that exact
     name."""
-    meant = {
+    intended = {
         pattern: is_meant(rule_of(acl), wanted("orders", pattern_type=pattern))
         for pattern in (LITERAL, PREFIXED, MATCH, pb.ACL_PATTERN_ANY)
     }
-    assert list(meant.values()) == [literal, prefixed, match, any_pattern]
+    assert list(intended.values()) == [literal, prefixed, match, any_pattern]
 
 
 def test_filters_mean_what_they_name_and_nothing_else() -> None:

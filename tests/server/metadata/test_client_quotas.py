@@ -57,14 +57,17 @@ def controller() -> Controller:
     [
         (request(), "quotas of 0 principals"),
         (request(*(quotas(f"User:u{i}", request_rate=5) for i in range(1_001))), "give 1 to 1000"),
-        (request(quotas(request_rate=5), quotas(request_rate=6)), "stands twice in the request"),
+        (request(quotas(request_rate=5), quotas(request_rate=6)), "is in the request twice"),
         (request(quotas("alice", request_rate=5)), "principal 'alice' is not User:"),
         (request(quotas("User:", request_rate=5)), "principal 'User:'"),
         (request(quotas("Node:1", request_rate=5)), "principal 'Node:1'"),
         (request(quotas("User:a\nb", request_rate=5)), "printable"),
         (request(quotas("User:" + "x" * 250, request_rate=5)), "1 to 249"),
-        (request(quotas()), "nothing is to be changed for User:alice"),
-        (request(ClientQuotaAlteration(principal=ALICE, ops=2 * [ClientQuotaOp(key="request_rate")])), "stands twice"),
+        (request(quotas()), "no change requested for User:alice"),
+        (
+            request(ClientQuotaAlteration(principal=ALICE, ops=2 * [ClientQuotaOp(key="request_rate")])),
+            "is given twice",
+        ),
         (request(quotas(request_percentage=50)), "there is no quota 'request_percentage'"),
         (request(quotas(request_rate=0.5)), "request_rate is 0.5: give 1 to 1e+15"),
         (request(quotas(producer_byte_rate=1_023)), "give 1024 to"),
@@ -122,7 +125,7 @@ def test_the_index_tells_of_changes_only(controller: Controller) -> None:
     layout = controller.image.layout_version
     controller.alter(quotas(request_rate=11))
     assert controller.image.client_quotas.index > before
-    assert controller.image.layout_version == layout, "no plan of partitions is made anew for it"
+    assert controller.image.layout_version == layout, "no plan of partitions is made again for it"
 
 
 def test_quotas_of_so_many_principals_and_no_more_all_or_none(controller: Controller) -> None:
@@ -132,7 +135,7 @@ def test_quotas_of_so_many_principals_and_no_more_all_or_none(controller: Contro
     assert refused.code == ErrorCode.POLICY_VIOLATION
     assert "of 10000" in refused.message
     assert controller.image.client_quotas.by_principal["User:u0"] == {"request_rate": 5}
-    assert controller.alter(quotas("User:u0", request_rate=9)).altered == 1, "what is there may still be changed"
+    assert controller.alter(quotas("User:u0", request_rate=9)).altered == 1, "existing ones may still be changed"
     assert controller.alter(quotas("User:u0", request_rate=None), quotas(request_rate=9)).altered == 2
 
 

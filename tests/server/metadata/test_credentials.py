@@ -7,9 +7,10 @@ import random
 import pytest
 
 from quorumlog.server.controller.access_decisions import CredentialDecisions
+from quorumlog.server.metadata import credentials
 from quorumlog.server.metadata.credentials import MAX_REVOCATIONS, MAX_USERS, check_revocations, check_users
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL
+from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL, THIRD_FEATURE_LEVEL
 from quorumlog.v1 import metadata_log_pb2
 from quorumlog.v1.credentials_pb2 import (
     AlterRevocationsRequest,
@@ -19,8 +20,11 @@ from quorumlog.v1.credentials_pb2 import (
     Revocation,
     ScramCredential,
 )
+from quorumlog.v1.credentials_pb2 import ScramMechanism as ScramNumber
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.scram import ScramMechanism
 
+SHA_256, SHA_512 = ScramMechanism
 ROOT, ALICE = "User:root", "User:alice"
 
 
@@ -70,7 +74,7 @@ def controller() -> Controller:
 @pytest.mark.parametrize(
     ("request_", "said"),
     [
-        (users(), "0 users are to be changed"),
+        (users(), "0 users in the request"),
         (users(credential("")), "1 to 249 printable characters"),
         (users(credential("ﬁsh")), "use 'fish'"),
         (users(credential("ma\u0308rz")), "use 'märz'"),
@@ -102,11 +106,11 @@ def test_users_that_make_no_sense_are_refused_in_one_line(
 
 def test_users_come_change_and_go(controller: Controller) -> None:
     assert controller.alter_users(users(credential("alice"), credential("größe, O=gmbh"))).created == 2
-    first = controller.image.credentials.users["alice"]
+    first = controller.image.credentials.users["alice"][SHA_256]
     changed = controller.alter_users(users(credential("alice", salt=b"t" * 16), deletions=("größe, O=gmbh", "nobody")))
     assert (changed.created, changed.deleted) == (0, 1)
-    second = controller.image.credentials.users["alice"]
-    assert second.changed_index > first.changed_index, "another password is told by it"
+    second = controller.image.credentials.users["alice"][SHA_256]
+    assert second.changed_index > first.changed_index, "it shows that the password changed"
     assert second.salt == b"t" * 16
     assert list(controller.image.credentials.users) == ["alice"]
 
@@ -152,25 +156,25 @@ def test_the_log_decides_which_of_two_users_was_the_last_one(controller: Control
 
 
 def test_only_a_super_user_sets_a_password_for_a_super_user_and_says_so(controller: Controller) -> None:
-    meant = credential("root", for_super_user=True)
+    intended = credential("root", for_super_user=True)
     for refused, who in (
         (users(credential("root")), ALICE),
-        (users(meant), ALICE),
+        (users(intended), ALICE),
         (users(credential("root")), ROOT),
         (users(credential("later-super", for_super_user=True)), ALICE),
     ):
         assert controller.alter_users(refused, who).error.code == ErrorCode.POLICY_VIOLATION
-    assert controller.alter_users(users(meant), ROOT).created == 1
+    assert controller.alter_users(users(intended), ROOT).created == 1
     assert controller.alter_users(users(deletions=("root",)), ALICE).error.code == ErrorCode.POLICY_VIOLATION
-    assert controller.alter_users(users(meant), ALICE).error.code == ErrorCode.POLICY_VIOLATION
+    assert controller.alter_users(users(intended), ALICE).error.code == ErrorCode.POLICY_VIOLATION
     assert controller.alter_users(users(deletions=("root",)), ROOT).deleted == 1
 
 
 def test_what_is_kept_of_passwords_is_in_no_description_and_no_repr(controller: Controller) -> None:
     controller.alter_users(users(credential(stored_key=b"K" * 32, server_key=b"V" * 32, salt=b"S" * 16)))
-    user = controller.image.credentials.users["alice"]
-    for told in (repr(user), str(user), repr(user.shown), str(user.shown)):
-        assert not any(secret in told for secret in ("KKKK", "VVVV", "SSSS"))
+    user = controller.image.credentials.users["alice"][SHA_256]
+    for reported in (repr(user), str(user), repr(user.shown), str(user.shown)):
+        assert not any(secret in reported for secret in ("KKKK", "VVVV", "SSSS"))
 
 
 # -- revocations ---------------------------------------------------------------------------------------------------
@@ -252,3 +256,127 @@ def test_nothing_of_it_is_written_before_all_nodes_are_upgraded(controller: Cont
         controller.alter_revocations(AlterRevocationsRequest(revoke=[Revocation(serial="1f")])),
     ):
         assert answer.error.code in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.SERVER_BUSY)
+
+
+# -- mechanisms ----------------------------------------------------------------------------------------------------
+
+OF_256, OF_512 = (ScramNumber.Value(f"SCRAM_MECHANISM_{each.name}") for each in ScramMechanism)
+
+
+def long_credential(user: str = "alice", **fields: object) -> ScramCredential:
+    """A credential for SCRAM-SHA-512."""
+    keys = {"stored_key": b"k" * 64, "server_key": b"v" * 64, "mechanism": OF_512}
+    return credential(user, **{**keys, **fields})
+
+
+def held(controller: Controller) -> dict[str, list[ScramMechanism]]:
+    """Returns the mechanisms of each user."""
+    return {name: sorted(passwords) for name, passwords in controller.image.credentials.users.items()}
+
+
+@pytest.fixture
+def third(controller: Controller) -> Controller:
+    """A controller at the feature level that stores mechanisms."""
+    controller.image.feature_level = THIRD_FEATURE_LEVEL
+    return controller
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        (users(credential(mechanism=OF_512)), "64 bytes each, as SCRAM-SHA-512 needs"),
+        (users(long_credential(mechanism=OF_256)), "32 bytes each, as SCRAM-SHA-256 needs"),
+        (users(long_credential(mechanism=0)), "32 bytes each, as SCRAM-SHA-256 needs"),
+        (users(credential(mechanism=3)), "no SCRAM mechanism 3: use SCRAM-SHA-256 or SCRAM-SHA-512"),
+        (users(long_credential(), long_credential()), "'alice' is named twice"),
+        (users(credential(), long_credential()), "'alice' is named twice"),
+        (users(long_credential(), deletions=("alice",)), "'alice' is named twice"),
+        (AlterUserScramCredentialsRequest(deletions=["a", "b"], deletion_mechanisms=[OF_256]), "one for each, or none"),
+        (AlterUserScramCredentialsRequest(deletions=["a"], deletion_mechanisms=[9]), "no SCRAM mechanism 9"),
+        (users(*(each(f"u{i}") for i in range(1_001) for each in (credential, long_credential))), "give 1 to 1000"),
+    ],
+)
+def test_impossible_mechanisms_are_refused(request_: AlterUserScramCredentialsRequest, said: str) -> None:
+    """Keys must be of the mechanism's size, and no password may be changed twice at once."""
+    problem = check_users(request_)
+    assert problem is not None and problem.code == ErrorCode.INVALID_REQUEST
+    assert said in problem.message
+
+
+def test_user_has_a_password_for_each_mechanism(third: Controller) -> None:
+    """A password with a mechanism leaves the other one, and one without replaces both."""
+    first = users(credential(mechanism=OF_256), long_credential(), long_credential("bob"))
+    assert (third.alter_users(first).created, held(third)) == (2, {"alice": [SHA_256, SHA_512], "bob": [SHA_512]})
+    assert third.alter_users(users(credential("bob", mechanism=OF_256))).created == 0
+    assert held(third)["bob"] == [SHA_256, SHA_512]
+    before = third.image.credentials.users["alice"]
+    third.alter_users(users(long_credential(salt=b"t" * 16)))
+    after = third.image.credentials.users["alice"]
+    assert after[SHA_256] == before[SHA_256] and after[SHA_512].version != before[SHA_512].version
+    third.alter_users(users(credential()))
+    assert held(third)["alice"] == [SHA_256]
+
+
+def test_last_password_goes_with_its_user(third: Controller) -> None:
+    """The deletion of a password that does not exist has no effect."""
+    third.alter_users(users(credential(mechanism=OF_256), long_credential()))
+
+    def delete(number: int) -> tuple[int, list[ScramMechanism] | None]:
+        request = AlterUserScramCredentialsRequest(deletions=["alice"], deletion_mechanisms=[number])
+        return third.alter_users(request).deleted, held(third).get("alice")
+
+    assert delete(OF_256) == (1, [SHA_512])
+    assert delete(OF_256) == (0, [SHA_512])
+    assert delete(OF_512) == (1, None)
+    third.alter_users(users(credential(mechanism=OF_256), long_credential()))
+    assert delete(0) == (1, None)
+
+
+def test_limit_counts_users_not_passwords(third: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A further password of a known user is always accepted, and a deletion makes room in the same request."""
+    monkeypatch.setattr(credentials, "MAX_USERS", 2)
+    assert third.alter_users(users(credential("a", mechanism=OF_256), credential("b", mechanism=OF_256))).created == 2
+    assert not third.alter_users(users(long_credential("a"))).HasField("error")
+    assert third.alter_users(users(long_credential("c"))).error.code == ErrorCode.POLICY_VIOLATION
+    partly = AlterUserScramCredentialsRequest(
+        upsertions=[long_credential("c")], deletions=["a"], deletion_mechanisms=[OF_256]
+    )
+    assert third.alter_users(partly).error.code == ErrorCode.POLICY_VIOLATION
+    assert third.alter_users(users(long_credential("c"), deletions=("a",))).created == 1
+    assert set(held(third)) == {"b", "c"}
+
+
+@pytest.mark.parametrize("mechanism", [SHA_256, SHA_512])
+def test_every_password_of_a_super_user_is_guarded(third: Controller, mechanism: ScramMechanism) -> None:
+    """Only a super user may change or delete a password of a user that has one for a super user's rights."""
+    kinds = {SHA_256: credential, SHA_512: long_credential}
+    meant = kinds[mechanism]("later", for_super_user=True, mechanism=int(mechanism))
+    assert third.alter_users(users(meant), ROOT).created == 1
+    for kind, number in ((credential, OF_256), (long_credential, OF_512)):
+        refused = third.alter_users(users(kind("later", mechanism=number)), ALICE).error
+        assert refused.code == ErrorCode.POLICY_VIOLATION
+    request = AlterUserScramCredentialsRequest(deletions=["later"], deletion_mechanisms=[int(mechanism)])
+    assert third.alter_users(request, ALICE).error.code == ErrorCode.POLICY_VIOLATION
+
+
+def test_mechanisms_wait_for_feature_level_three(controller: Controller) -> None:
+    """Before, no entry has a password that a node of the former version would misread, and deletions fit it."""
+    assert controller.alter_users(users(credential(mechanism=OF_256))).created == 1
+    refused = controller.alter_users(users(credential("bob"), long_credential())).error
+    assert refused.code == ErrorCode.SERVER_BUSY, "the level is about to rise: there are no topics"
+    assert set(held(controller)) == {"alice"}
+    request = AlterUserScramCredentialsRequest(deletions=["alice"], deletion_mechanisms=[OF_512])
+    assert controller.alter_users(request).deleted == 0
+    assert set(held(controller)) == {"alice"}, "a node of the former version would have deleted the user"
+    request = AlterUserScramCredentialsRequest(deletions=["alice"], deletion_mechanisms=[OF_256])
+    assert (controller.alter_users(request).deleted, held(controller)) == (1, {})
+
+
+def test_snapshot_keeps_both_mechanisms(third: Controller) -> None:
+    """Passwords for SCRAM-SHA-256 are written as nodes of the former version write them."""
+    third.alter_users(users(credential(mechanism=OF_256), long_credential(), credential("bob")))
+    data = third.image.to_snapshot()
+    restored = MetadataImage.from_snapshot(data)
+    assert restored.to_snapshot() == data and restored.credentials.users == third.image.credentials.users
+    numbers = [each.credential.mechanism for each in third.image.credentials.user_records()]
+    assert numbers == [0, OF_512, 0]

@@ -9,9 +9,10 @@ from quorumlog.server.metadata.topic_config import (
     RatioKey,
     TopicConfig,
     changed_configs,
-    check_against_replication,
+    check_consistency,
     checked_configs,
     describe_topic_config,
+    needs_third_level,
     parse_topic_config,
 )
 from quorumlog.wire.entry import TimestampType
@@ -21,8 +22,10 @@ def test_defaults_are_kafkas() -> None:
     assert parse_topic_config({}) == TopicConfig(
         retention_ms=604_800_000,
         retention_bytes=-1,
-        cleanup_policy="delete",
+        cleanup_policy=("delete",),
         delete_retention_ms=86_400_000,
+        min_compaction_lag_ms=0,
+        max_compaction_lag_ms=(1 << 63) - 1,
         min_cleanable_dirty_ratio=0.5,
         max_message_bytes=1_048_576,
         min_insync_replicas=1,
@@ -58,11 +61,18 @@ def test_values_are_read_as_what_they_are() -> None:
             "0",
             "min.insync.replicas=0: out of range, expected an integer number of replicas, from 1 to 101",
         ),
-        ("cleanup.policy", "shred", "cleanup.policy=shred: expected delete or compact"),
+        ("cleanup.policy", "shred", "cleanup.policy=shred: expected delete, compact or delete,compact"),
+        ("cleanup.policy", "compact,", "cleanup.policy=compact,: expected delete, compact or delete,compact"),
+        ("cleanup.policy", "", "cleanup.policy=: expected delete, compact or delete,compact"),
         (
-            "cleanup.policy",
-            "compact,delete",
-            "cleanup.policy=compact,delete: expected one of them, not several: delete or compact",
+            "min.compaction.lag.ms",
+            "-1",
+            "min.compaction.lag.ms=-1: out of range, expected an integer number of milliseconds, at least 0",
+        ),
+        (
+            "max.compaction.lag.ms",
+            "0",
+            "max.compaction.lag.ms=0: out of range, expected an integer number of milliseconds, at least 1",
         ),
         (
             "delete.retention.ms",
@@ -87,7 +97,7 @@ def test_values_are_read_as_what_they_are() -> None:
             "compression.type means nothing here: producers choose it (compression_type), and batches are kept as they"
             " came",
         ),
-        ("segment.bytes", "1048576", "segment.bytes means nothing here, or is not there: leave it out"),
+        ("segment.bytes", "1048576", "segment.bytes means nothing here, or does not exist: leave it out"),
         (
             "replica.lag.time.max.ms",
             "1",
@@ -115,9 +125,44 @@ def test_text_from_users_cannot_break_the_line() -> None:
 
 def test_more_minimum_replicas_than_replicas_are_refused() -> None:
     config = parse_topic_config({"min.insync.replicas": "3"})
-    check_against_replication(config, 3)
+    check_consistency(config, 3)
     with pytest.raises(InvalidTopicConfigError, match=r"^min\.insync\.replicas=3: more than the replication factor 1"):
-        check_against_replication(config, 1)
+        check_consistency(config, 1)
+
+
+@pytest.mark.parametrize(
+    ("policy", "compacts", "deletes"),
+    [("compact", True, False), ("delete", False, True), ("compact,delete", True, True), ("delete,compact", True, True)],
+)
+def test_both_policies_may_be_set(policy: str, compacts: bool, deletes: bool) -> None:
+    """A topic is compacted, or records are removed by age and size, or both; the order is kept for display."""
+    config = parse_topic_config({"cleanup.policy": policy})
+    assert (config.compacts, config.deletes) == (compacts, deletes)
+    assert next(key.value for key in describe_topic_config({"cleanup.policy": policy}) if key.is_set) == policy
+
+
+def test_contradicting_lags_are_refused() -> None:
+    """A record cannot have to be compacted before it may be, whichever of the two settings is changed."""
+    line = r"^min\.compaction\.lag\.ms=9: more than max\.compaction\.lag\.ms=8; lower one or raise the other$"
+    for before, change in (("min", "max"), ("max", "min")):
+        values = {"min": {"min.compaction.lag.ms": "9"}, "max": {"max.compaction.lag.ms": "8"}}
+        with pytest.raises(InvalidTopicConfigError, match=line):
+            changed_configs(values[before], values[change], (), 3)
+    assert changed_configs({}, {"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "9"}, (), 3)
+
+
+@pytest.mark.parametrize(
+    ("values", "newest"),
+    [
+        ({"cleanup.policy": "compact", "retention.ms": "1"}, ""),
+        ({"cleanup.policy": "delete,compact"}, "cleanup.policy=delete,compact"),
+        ({"min.compaction.lag.ms": "0"}, "min.compaction.lag.ms=0"),
+        ({"retention.ms": "1", "max.compaction.lag.ms": "5"}, "max.compaction.lag.ms=5"),
+    ],
+)
+def test_newer_settings_are_recognized(values: dict[str, str], newest: str) -> None:
+    """Settings that an older node cannot read are recognized, also if their values are the defaults."""
+    assert needs_third_level(values) == newest
 
 
 def test_every_key_is_documented_and_has_its_field() -> None:
@@ -153,6 +198,9 @@ def test_odd_numbers_are_refused(name: str, value: str) -> None:
         ("min.cleanable.dirty.ratio", "1", "1.0"),
         ("min.cleanable.dirty.ratio", "5E-1", "0.5"),
         ("cleanup.policy", " compact ", "compact"),
+        ("cleanup.policy", "compact, delete", "compact,delete"),
+        ("cleanup.policy", "delete,compact", "delete,compact"),
+        ("cleanup.policy", "compact,compact", "compact"),
     ],
 )
 def test_settings_are_kept_in_one_spelling(name: str, given: str, kept: str) -> None:
@@ -167,9 +215,3 @@ def test_odd_numbers_of_older_versions_load() -> None:
     assert shown == {"retention.ms": "1000", "max.message.bytes": "5000", "min.cleanable.dirty.ratio": "0.25"}
     assert changed_configs(stored, {"retention.bytes": "5"}, (), 3) == {"retention.bytes": "5"}
     assert checked_configs(stored, is_restored=True) == shown
-
-
-@pytest.mark.parametrize("name", ["min.compaction.lag.ms", "max.compaction.lag.ms"])
-def test_compaction_lags_are_refused(name: str) -> None:
-    with pytest.raises(InvalidTopicConfigError, match=f"^{name} is not supported: .*leave it out$"):
-        checked_configs({name: "1000"})

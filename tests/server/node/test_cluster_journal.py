@@ -55,16 +55,16 @@ def change_config(topic: str, **fields: Any) -> log.MetadataCommand:
 
 
 def test_brokers_come_are_let_in_and_are_fenced() -> None:
-    told = Told()
-    assert told(told.image.register(1)) == [{"level": "info", "event": "broker_registered", "broker": 1}]
-    assert told(told.image.unfence(1)) == [{"level": "info", "event": "broker_unfenced", "broker": 1}]
-    assert told(told.image.fence(1)) == [{"level": "warning", "event": "broker_fenced", "broker": 1}]
-    assert told.journal.counts.brokers_fenced == 1
+    reported = Told()
+    assert reported(reported.image.register(1)) == [{"level": "info", "event": "broker_registered", "broker": 1}]
+    assert reported(reported.image.unfence(1)) == [{"level": "info", "event": "broker_unfenced", "broker": 1}]
+    assert reported(reported.image.fence(1)) == [{"level": "warning", "event": "broker_fenced", "broker": 1}]
+    assert reported.journal.counts.brokers_fenced == 1
 
 
 def test_topics_are_created_changed_and_deleted() -> None:
-    told = Told().three()
-    (created, *configs) = told(told.image.create("clicks", (1, 2, 3), (2, 3, 1)))
+    reported = Told().three()
+    (created, *configs) = reported(reported.image.create("clicks", (1, 2, 3), (2, 3, 1)))
     assert created == {
         "level": "info",
         "event": "topic_created",
@@ -73,24 +73,26 @@ def test_topics_are_created_changed_and_deleted() -> None:
         "replication_factor": 3,
     }
     assert [line["config"] for line in configs] == ["cleanup.policy", "retention.ms"]
-    changed = told(told.image.apply(change_config("clicks", set={"retention.ms": "9"}, clear=["cleanup.policy"])))
+    changed = reported(
+        reported.image.apply(change_config("clicks", set={"retention.ms": "9"}, clear=["cleanup.policy"]))
+    )
     assert [(line["event"], line["config"], line["before"], line["value"]) for line in changed] == [
         ("topic_config_changed", "cleanup.policy", "delete", None),
         ("topic_config_changed", "retention.ms", "1", "9"),
     ]
     deletion = log.MetadataCommand(delete_topic=log.DeleteTopic(topic_id=b"clicks".ljust(16, b"\0")))
-    assert told(told.image.apply(deletion)) == [
+    assert reported(reported.image.apply(deletion)) == [
         {"level": "info", "event": "topic_deleted", "topic": "clicks", "partitions": 2}
     ]
 
 
 def test_who_leads_a_partition_tells_of_its_elections_and_of_who_is_in_sync() -> None:
-    told = Told(is_controller=False).three()
-    told.follow(GROUP, leads=True)
-    told.follow(GROUP, leads=True)
-    shrunk = told(told.image.alter(1, told.image.change(1, 2)))
-    expanded = told(told.image.alter(1, told.image.change(1, 2, 3)))
-    assert told.lines[0] == {
+    reported = Told(is_controller=False).three()
+    reported.follow(GROUP, leads=True)
+    reported.follow(GROUP, leads=True)
+    shrunk = reported(reported.image.alter(1, reported.image.change(1, 2)))
+    expanded = reported(reported.image.alter(1, reported.image.change(1, 2, 3)))
+    assert reported.lines[0] == {
         "level": "info",
         "event": "leader_elected",
         "partition": "orders-0",
@@ -101,46 +103,46 @@ def test_who_leads_a_partition_tells_of_its_elections_and_of_who_is_in_sync() ->
         ("info", "isr_expanded", (1, 2, 3)),
     ]
     assert (shrunk[0]["out_of_sync"], expanded[0]["in_sync"]) == ((3,), (3,))
-    counts = told.journal.counts
+    counts = reported.journal.counts
     assert (counts.leader_elections, counts.isr_shrinks, counts.isr_expansions) == (1, 1, 1)
 
 
 def test_who_does_not_lead_a_partition_and_is_no_controller_says_nothing() -> None:
-    told = Told(is_controller=False).three()
-    told(told.image.alter(1, told.image.change(1, 2)))
-    told(told.image.create("clicks", (1, 2, 3)))
-    told(told.image.fence(3))
-    told.follow(GROUP, leads=True)
+    reported = Told(is_controller=False).three()
+    reported(reported.image.alter(1, reported.image.change(1, 2)))
+    reported(reported.image.create("clicks", (1, 2, 3)))
+    reported(reported.image.fence(3))
+    reported.follow(GROUP, leads=True)
     # Another node leads by now, or this node no longer has a replica.
-    told.follow(GROUP, leads=False)
-    told.lines.clear()
-    told(told.image.unfence(3))
-    told(told.image.alter(1, told.image.change(1, 2, 3)))
-    assert told.lines == []
-    assert told.journal.counts.isr_shrinks == 0
+    reported.follow(GROUP, leads=False)
+    reported.lines.clear()
+    reported(reported.image.unfence(3))
+    reported(reported.image.alter(1, reported.image.change(1, 2, 3)))
+    assert reported.lines == []
+    assert reported.journal.counts.isr_shrinks == 0
 
 
 def test_what_a_node_finds_in_its_image_at_its_start_is_not_news() -> None:
     found = Told().three().image
-    told = Told()
-    told.image = found
-    told.journal.start_from(found.image)
-    assert told(found.report(1, 2)) == []
-    assert told(found.create("clicks", (1, 2, 3)))[0]["event"] == "topic_created"
+    reported = Told()
+    reported.image = found
+    reported.journal.start_from(found.image)
+    assert reported(found.report(1, 2)) == []
+    assert reported(found.create("clicks", (1, 2, 3)))[0]["event"] == "topic_created"
 
 
 @pytest.mark.parametrize("lines", [LINES_PER_SECOND, LINES_PER_SECOND + 1, 1_000])
 def test_a_thousand_elections_at_once_are_counted_and_not_written_one_by_one(lines: int) -> None:
-    told = Told(is_controller=False)
+    reported = Told(is_controller=False)
     for group in range(lines):
-        told.follow(GROUP + group, leads=True)
-    assert len(told.lines) == LINES_PER_SECOND
-    assert told.journal.counts.leader_elections == lines
-    told.journal.begin_step()
-    assert len(told.lines) == LINES_PER_SECOND
-    told.time.now += 1_000_000
-    told.journal.begin_step()
-    told.follow(GROUP + lines, leads=True)
-    left_out = [line["left_out"] for line in told.lines if "left_out" in line]
+        reported.follow(GROUP + group, leads=True)
+    assert len(reported.lines) == LINES_PER_SECOND
+    assert reported.journal.counts.leader_elections == lines
+    reported.journal.begin_step()
+    assert len(reported.lines) == LINES_PER_SECOND
+    reported.time.now += 1_000_000
+    reported.journal.begin_step()
+    reported.follow(GROUP + lines, leads=True)
+    left_out = [line["left_out"] for line in reported.lines if "left_out" in line]
     assert left_out == ([lines - LINES_PER_SECOND] if lines > LINES_PER_SECOND else [])
-    assert told.lines[-1]["partition"] == f"orders-{lines}"
+    assert reported.lines[-1]["partition"] == f"orders-{lines}"

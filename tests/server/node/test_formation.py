@@ -50,7 +50,7 @@ def test_a_wiped_founder_does_not_join_as_if_it_remembered() -> None:
     wiped = Formation(3, "another directory", "c:1", CONTROLLERS)
     assert wiped.on_identified(identity(1, membership.cluster_id), ClusterStanding(membership.voters)) is None
     assert "quorumlog nodes replace 3 --with 3" in wiped.returned_empty
-    assert "dir3" in wiped.returned_empty, "which disk is meant"
+    assert "dir3" in wiped.returned_empty, "the message names the disk"
 
 
 def test_a_node_that_is_no_controller_and_returns_empty_waits_too() -> None:
@@ -75,7 +75,9 @@ def test_a_founder_votes_from_the_beginning() -> None:
     third = formation(3)
     joined = third.on_identified(identity(1, formed().cluster_id), ClusterStanding(formed().voters, "dir3", 12))
     assert joined is not None
-    assert joined.votes_from == 0, "else the cluster could wait for ever for a third that never was told anything"
+    assert joined.votes_from == 0, (
+        "otherwise the cluster could wait permanently for a third node that was never notified"
+    )
 
 
 def test_a_majority_of_controllers_that_returned_empty_is_said_to_be_lost() -> None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, cast
 
 import pytest
 
 from bench.node_trio import Trio
+from quorumlog.raft.types import Role
+from quorumlog.server.node.member_services import MemberServices
+from quorumlog.server.partition.partition import Partition
 from quorumlog.server.step.events import ClientRequest
 from quorumlog.server.step.node_service import NodeServices, ServiceHooks, StepTime
 from quorumlog.server.step.pending_calls import PendingCalls
+from quorumlog.server.step.request_context import UNKNOWN_CLIENT
 from quorumlog.v1 import admin_pb2, data_plane_pb2
+from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_RESOURCE_TOPIC
+from quorumlog.wire.entry import FIRST_NAMED_PRODUCER_ID
 
 
 @dataclass(frozen=True)
@@ -118,6 +125,7 @@ def test_a_service_is_told_what_happens_and_its_deadline_counts() -> None:
     assert listening.told == [(1, 2), 3, (5, 6), (8, 10, request)]
     assert services.next_deadline == 7
     listening.due = None
+    services.deadlines_moved()
     assert services.next_deadline is None
 
 
@@ -127,10 +135,11 @@ class Timed:
     def __init__(self, due: int | None) -> None:
         self.due = due
         self.told: list[int] = []
+        self.announce: Callable[[], None] = lambda: None
 
     def register(self, hooks: ServiceHooks) -> None:
         hooks.on_time(self.on_time)
-        hooks.deadline(self)
+        self.announce = hooks.deadline(self)
 
     def on_time(self, now: int, wall_ms: int) -> None:
         self.told.append(now)
@@ -138,6 +147,14 @@ class Timed:
     @property
     def next_deadline(self) -> int | None:
         return self.due
+
+
+class Serving:
+    """Serves two kinds of requests, of which one moves no deadline."""
+
+    def register(self, hooks: ServiceHooks) -> None:
+        hooks.serve(admin_pb2.DeleteRecordsRequest, lambda time, asked, request: None)
+        hooks.serve(data_plane_pb2.FetchRequest, lambda time, asked, request: None, moves_deadlines=False)
 
 
 class AfterEvents:
@@ -162,10 +179,96 @@ def test_services_are_told_of_the_time_when_the_first_of_them_has_something_due(
         services.on_time(now, 0)
     assert (early.told, late.told) == ([1, 7], [1, 7])
     early.due = late.due = None
+    services.deadlines_moved()
     assert services.next_deadline is None
     services.on_time(1_000, 0)
     assert (early.told, late.told) == ([1, 7], [1, 7])
     assert following.steps == 4
+
+
+CALLS: dict[str, Callable[[NodeServices, Timed], None]] = {
+    "a request": lambda services, timed: services.serve(
+        StepTime(0, 0), ClientRequest(1, admin_pb2.DeleteRecordsRequest())
+    ),
+    "a client gone": lambda services, timed: services.client_gone(1),
+    "a stream closed": lambda services, timed: services.stream_closed(1),
+    "a Raft group gone": lambda services, timed: services.raft_group_gone(0, 1),
+    "something due": lambda services, timed: services.on_time(7, 0),
+    "an announcement": lambda services, timed: timed.announce(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_moved_deadlines_are_read_again(call: str) -> None:
+    """After each call that may have moved a deadline, all deadlines are read again."""
+    timed = Timed(7)
+    services = NodeServices([timed, Serving()])
+    assert services.next_deadline == 7
+    CALLS[call](services, timed)
+    timed.due = 3
+    assert services.next_deadline == 3
+
+
+def test_unmoved_deadlines_are_not_read() -> None:
+    """A step in which nothing can have moved a deadline reads none; a simulation notices one that moved unannounced."""
+    timed = Timed(7)
+    services = NodeServices([timed, Serving()])
+    assert services.next_deadline == 7
+    services.on_time(6, 0)
+    services.serve(StepTime(6, 0), ClientRequest(1, data_plane_pb2.FetchRequest()))
+    services.check_deadlines()
+    timed.due = 3
+    assert services.next_deadline == 7
+    with pytest.raises(AssertionError, match="a service is due at 3, and the node waits until 7"):
+        services.check_deadlines()
+
+
+def refuse(services: MemberServices, log: Partition) -> None:
+    """Records the refusal of a client."""
+    services.access.audit.switch(enabled=True)
+    services.access.audit.refused(UNKNOWN_CLIENT, ACL_OPERATION_READ, ACL_RESOURCE_TOPIC, "t")
+
+
+def grow_watched(services: MemberServices, log: Partition) -> None:
+    """Changes the log of a partition while a client watches the cluster."""
+    services.cluster.watches._begin_anew()
+    log.high_watermark += 1
+    services.cluster.watches.after_round(log)
+
+
+def lead_watched(services: MemberServices, log: Partition) -> None:
+    """Changes the leader of a partition while a client watches the cluster."""
+    services.cluster.watches._begin_anew()
+    services.cluster.watches._versions.leaders[log.group] = (0, 0)
+    services.cluster.watches.after_round(log)
+
+
+def stall(services: MemberServices, log: Partition) -> None:
+    """Steps after a standstill of the node, which does not count for the members of consumer groups."""
+    clock = services.groups._led.clock
+    services.groups.begin_step(clock.now + 10_000_000, 0)
+    services.groups.after_events(clock.now, 0)
+
+
+def lead_deleted(services: MemberServices, log: Partition) -> None:
+    """Starts to lead a partition whose log may have batches of deleted producers."""
+    services.logs.deleted_producers._heard_of = 1
+    log.producers._named[FIRST_NAMED_PRODUCER_ID] = cast("Any", None)
+    services.logs.deleted_producers.consider(0, log)
+
+
+@pytest.mark.parametrize("move", [refuse, grow_watched, lead_watched, stall, lead_deleted])
+def test_services_announce_moved_deadlines(move: Callable[[MemberServices, Partition], None]) -> None:
+    """A service announces a deadline that moves in a call after which deadlines are not read again."""
+    member = Trio(1)._machines[1].node._member
+    assert member is not None
+    services = member.services
+    log = next(log for log in services.replicas.partitions.logs.values())
+    log.raft.role, log.leading_term = Role.LEADER, log.raft.term
+    assert services.in_order.next_deadline is not None
+    assert not services.in_order._hooks.is_stale
+    move(services, log)
+    assert services.in_order._hooks.is_stale
 
 
 def test_a_kind_of_request_has_one_handler() -> None:

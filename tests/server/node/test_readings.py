@@ -54,7 +54,7 @@ def test_topic_counters_never_decrease() -> None:
         readings.replica_ended(replicas.pop(group))
     assert (counted("t"), counted("u")) == ((123, 13, 13), (9, 9, 9))
     replicas[5] = replica("t", 1, 1, 1)
-    assert counted("t") == (124, 14, 14), "one that comes back counts from zero"
+    assert counted("t") == (124, 14, 14), "one that returns counts from zero"
     readings.replica_ended(replicas.pop(5))
     assert counted("t") == (124, 14, 14)
 

@@ -9,8 +9,11 @@ import pytest
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.node.request_pipeline import RequestPipeline
-from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.node.resources import StepLog
+from quorumlog.server.observability.log_levels import LogLevels
+from quorumlog.server.step.events import ClientRequest, LogLine
 from quorumlog.server.step.node_service import StepTime
+from quorumlog.server.step.request_context import RequestContext
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, data_plane_pb2
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
@@ -25,6 +28,7 @@ class Pipeline:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, ends: str = "", overdue: Any = None) -> None:
         self.steps: list[str] = []
         self.replies: list[ProtoMessage] = []
+        self.lines: list[LogLine] = []
         self._ends = ends
         admission = SimpleNamespace(admit=self._authenticate, refuse_held=self._authenticate)
         access = SimpleNamespace(
@@ -32,7 +36,9 @@ class Pipeline:
         )
         replies = SimpleNamespace(reply=lambda _, message: self.replies.append(message))
         current = SimpleNamespace(image=SimpleNamespace(client_quotas=SimpleNamespace(index=0)))
-        self.pipeline = RequestPipeline(cast(Any, access), cast(Any, current), cast(Any, replies), StepTime(0, 0))
+        self.levels = LogLevels()
+        log = StepLog(self.levels, self.lines.append, "server.requests")
+        self.pipeline = RequestPipeline(cast(Any, access), cast(Any, current), cast(Any, replies), StepTime(0, 0), log)
         self.pipeline.throttle = cast(Any, SimpleNamespace(holds=lambda _: self._step("throttle")))
         self.pipeline.services = cast(
             Any,
@@ -87,3 +93,19 @@ def test_a_service_can_answer_overdue_requests(monkeypatch: pytest.MonkeyPatch) 
     pipeline = Pipeline(monkeypatch, overdue=lambda time, asked, problem: seen.append(problem))
     pipeline.pipeline.refuse_throttled(ClientRequest(1, data_plane_pb2.FetchRequest()), PROBLEM)
     assert (seen, pipeline.replies) == ([PROBLEM], [])
+
+
+def test_requests_are_logged_for_a_diagnosis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only at the level debug; what a client chose cannot control the operator's terminal."""
+    pipeline = Pipeline(monkeypatch)
+    pipeline(admin_pb2.DescribeNodeRequest())
+    assert pipeline.lines == []
+    pipeline.levels.follow({"": "info", "server.requests": "debug"})
+    client = RequestContext("app\x1b[2J", "10.0.0.7", "User:alice")
+    pipeline.pipeline.serve(ClientRequest(1, admin_pb2.DescribeNodeRequest(), client=client))
+    (line,) = pipeline.lines
+    assert (line.level, line.event, line.logger) == ("debug", "request", "server.requests")
+    assert line.fields == {
+        "rpc": "DescribeNode", "principal": "User:alice", "host": "10.0.0.7", "client_id": "'app\\x1b[2J'",
+        "size_bytes": 0,
+    }  # fmt: skip

@@ -32,7 +32,7 @@ def test_refusing_begins_above_one_level_and_ends_below_another() -> None:
     seen = []
     for second, used in enumerate((84, 86, 84, 81, 79), start=1):
         disk.used = used
-        space.on_time(second * CHECK_INTERVAL_US)
+        space.check(second * CHECK_INTERVAL_US)
         seen.append(space.refusal() is None)
     assert seen == [True, False, False, False, True]
 
@@ -42,7 +42,7 @@ def test_the_log_says_once_when_it_begins_and_when_it_ends() -> None:
     space = watch(disk, lambda level, event, **fields: lines.append((level, event, fields["free_mib"])))
     for second, used in enumerate((84, 86, 90, 90, 81, 79, 50), start=1):
         disk.used = used
-        space.on_time(second * CHECK_INTERVAL_US)
+        space.check(second * CHECK_INTERVAL_US)
     space.failed()
     space.failed()
     assert lines == [
@@ -76,7 +76,7 @@ def test_appends_do_not_flap_around_the_reserve() -> None:
     seen = []
     for second, used in enumerate((69, 71, 69, 71, 69, 66, 64, 69), start=1):
         disk.used = used
-        space.on_time(second * CHECK_INTERVAL_US)
+        space.check(second * CHECK_INTERVAL_US)
         seen.append(space.refusal() is None)
     assert seen == [True, False, False, False, False, False, True, True], (
         "taken again with the reserve and 5 % of the disk"
@@ -99,10 +99,10 @@ def test_a_refusal_on_a_small_disk_says_what_must_be_free_and_ends_with_that() -
         " appends are accepted again with over 70 MiB free, below 80 % in use"
     )
     disk.free_mib = 70
-    space.on_time(CHECK_INTERVAL_US)
+    space.check(CHECK_INTERVAL_US)
     assert space.refusal() is not None
     disk.free_mib = 80
-    space.on_time(2 * CHECK_INTERVAL_US)
+    space.check(2 * CHECK_INTERVAL_US)
     assert space.refusal() is None
 
 
@@ -117,7 +117,7 @@ def test_a_large_disk_has_twice_the_reserve_free_before_appends_are_taken_again(
     seen = []
     for second, used in enumerate((97, 99, 97, 96, 89), start=1):
         disk.used = used
-        space.on_time(second * CHECK_INTERVAL_US)
+        space.check(second * CHECK_INTERVAL_US)
         seen.append(space.refusal() is None)
     assert seen == [True, False, False, False, True]
     refused = watch(Disk())

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorumlog.server.partition.compaction_pass import CompactionPass
+from quorumlog.server.partition.compaction_pass import CleanSection, CompactionPass
 from quorumlog.server.partition.compaction_state import CompactionPoint
 from quorumlog.wire.entry import Codec, Flags, build_batch, parse_envelope, parse_header, seal_batch
 from quorumlog.wire.kafka.batch import KafkaCodec
@@ -48,10 +48,14 @@ def logs_with_points(draw: st.DrawFn) -> tuple[list[bytes], list[CompactionPoint
             batches.append(stored_batch(offset, content, draw(st.sampled_from(list(Codec))), append_time_ms))
         offset += len(content)
         ends.append(offset)
-    points, start = [], 0
+    points, start, step = [], 0, 0
     for end in sorted(draw(st.sets(st.sampled_from(ends), min_size=1, max_size=6))):
         start = draw(st.integers(start, min(end, start + 4)))
-        points.append(CompactionPoint(end, draw(st.integers(0, 30)), draw(st.integers(0, 15)), start))
+        # The cluster's feature level rises at some point; the policies of the topic may change before each.
+        step = draw(st.sampled_from([1, 7, 20] if step else [0, 1, 7, 20]))
+        retention = draw(st.none() | st.integers(0, 30)) if step else None
+        times = draw(st.integers(0, 90)), draw(st.integers(0, 15))
+        points.append(CompactionPoint(end, *times, start, retention, step))
     return batches, points
 
 
@@ -67,7 +71,13 @@ def test_points_leave_the_same_whether_carried_out_one_by_one_or_together(
     sample: tuple[list[bytes], list[CompactionPoint]], cuts: list[bool], batch_bytes: int, chunk_bytes: int
 ) -> None:
     log, points = sample
-    model, one_by_one, grouped = Model(), Compacted(WHOLE), Compacted(batch_bytes, chunk_bytes)
+    headers = [parse_header(entry) for entry in log]
+    appended = {
+        offset: header.append_time_ms
+        for header in headers
+        for offset in range(header.base_offset, header.last_offset + 1)
+    }
+    model, one_by_one, grouped = Model(appended), Compacted(WHOLE), Compacted(batch_bytes, chunk_bytes)
     placed = list(records_in(log))
     waiting: list[CompactionPoint] = []
     for point, cut in zip(points, cuts, strict=False):
@@ -94,6 +104,93 @@ def compacted(*batches: list[Sample], points: list[tuple[int, int, int]]) -> lis
     state = Compacted(WHOLE)
     state.compact(log, [CompactionPoint(end, time, retention, 0) for end, time, retention in points])
     return list(records_in(state.batches))
+
+
+def kept_after(points: list[CompactionPoint], *records: tuple[bytes, int, int], before: int = 0) -> list[int]:
+    """Returns the offsets that some points leave of records with these keys, timestamps and append times.
+
+    Arguments:
+        before: so many of the points are carried out in a pass of their own.
+    """
+    log = [
+        stored_batch(place, [Sample(key, b"v", at)], append_time_ms=appended, stamps_records=False)
+        for place, (key, at, appended) in enumerate(records)
+    ]
+    state = Compacted(WHOLE)
+    for group in (points[:before], points[before:]):
+        if group:
+            state.compact(log, group)
+    return [placed.offset for placed in records_in(state.batches)]
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_old_records_are_dropped(before: int) -> None:
+    """With a retention, a record is dropped once a point's own timestamp exceeds its age by that, in either section."""
+    points = [CompactionPoint(2, 1_000, 0, 0, 500, 1), CompactionPoint(3, 1_101, 0, 0, 500, 1)]
+    assert kept_after(points, (b"a", 600, 600), (b"b", 601, 601), (b"c", 1_050, 1_050), before=before) == [1, 2]
+
+
+@pytest.mark.parametrize(("timestamp_ms", "appended_ms"), [(100, 600), (600, 100), (-1, 600)])
+def test_age_counts_from_the_later_time(timestamp_ms: int, appended_ms: int) -> None:
+    """A record is as old as its timestamp or its append, whichever is later; one without a timestamp as its append."""
+    for clock_ms, kept in ((1_100, [0]), (1_101, [])):
+        points = [CompactionPoint(1, clock_ms, 0, 0, 500, 1)]
+        assert kept_after(points, (b"a", timestamp_ms, appended_ms)) == kept
+
+
+def test_superseded_values_stay_dropped() -> None:
+    """A newer value supersedes an older one even if it is dropped for its age in the same pass."""
+    points = [CompactionPoint(2, 1_000, 0, 0, 100, 1)]
+    assert kept_after(points, (b"a", 950, 100), (b"a", 100, 200)) == []
+
+
+def test_append_times_are_rounded_up() -> None:
+    """A compacted batch has one append time, no earlier than that of any of its records, and at most a step later."""
+    state = Compacted(WHOLE)
+    log = [stored_batch(n, [Sample(b"%d" % n, b"v", 0)], append_time_ms=n, stamps_records=False) for n in range(30)]
+    state.compact(log, [CompactionPoint(30, 30, 0, 0, None, 10)])
+    assert [(parse_header(batch).append_time_ms, parse_header(batch).last_offset) for batch in state.batches] == [
+        (0, 0), (10, 10), (20, 20), (30, 29)
+    ]  # fmt: skip
+
+
+def test_older_points_leave_ages_unknown() -> None:
+    """Records first covered by a point without append times count as appended at the first point that keeps them,
+    whether they had been compacted by then or not."""
+    points = [
+        CompactionPoint(1, 1_000, 0, 0),
+        CompactionPoint(2, 2_000, 0, 0, 100, 1),
+        CompactionPoint(3, 2_100, 0, 0, 100, 1),
+        CompactionPoint(4, 2_101, 0, 0, 100, 1),
+    ]
+    records = [(b"%d" % n, 0, 10) for n in range(4)]
+    for before in range(4):
+        assert kept_after(points[:3], *records, before=min(before, 2)) == [0]
+        assert kept_after(points, *records, before=before) == []
+
+
+def test_far_clocks_keep_nothing_forever() -> None:
+    """An append time more than an hour ahead of the point counts as that of the point."""
+    year_ms = 365 * 86_400_000
+    points = [CompactionPoint(1, 1_000, 0, 0, 500, 1), CompactionPoint(2, 1_501, 0, 0, 500, 1)]
+    assert kept_after(points[:1], (b"a", 0, year_ms), (b"b", 0, 1_500)) == [0]
+    assert kept_after(points, (b"a", 0, year_ms), (b"b", 0, 1_500)) == [1]
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_unreadable_batches_age_too(kind: str) -> None:
+    """A batch whose keys are unknown is kept for its retention, not longer, in either section."""
+    entry = unreadable_entry(kind, 0)
+    header = parse_header(entry)
+    end, since_ms = header.last_offset + 1, max(header.append_time_ms, header.max_timestamp_ms)
+    log = [entry, stored_batch(end, [Sample(b"b", b"1", since_ms + 500)])]
+    for clock_ms, kept in ((since_ms + 500, True), (since_ms + 501, False)):
+        whole, parts = Compacted(WHOLE), Compacted(WHOLE)
+        last = CompactionPoint(end + 1, clock_ms, 0, 0, 500, 1)
+        whole.compact(log, [last])
+        parts.compact(log, [CompactionPoint(end, 0, 0, 0, None, 1)])
+        parts.compact(log, [last])
+        assert (entry in whole.batches) is (entry in parts.batches) is kept
 
 
 def test_the_last_value_of_each_key_stays_where_it_was() -> None:
@@ -213,9 +310,9 @@ def test_an_unreadable_batch_is_kept_and_named_once(kind: str) -> None:
     assert poisonous in state.batches
     assert [placed.offset for placed in records_in([each for each in state.batches if each != poisonous])] == [4]
     points = [CompactionPoint(5, 0, 0, 0)]
-    named = [work.unreadable for work in CompactionPass(7, points, lambda: (), lambda: log, WHOLE).run()]
+    named = [work.unreadable for work in CompactionPass(7, points, CleanSection(tuple), lambda: log, WHOLE).run()]
     assert [header.base_offset for header in named if header is not None] == [1]
-    again = CompactionPass(7, points, lambda: [poisonous], lambda: log[2:], WHOLE)
+    again = CompactionPass(7, points, CleanSection(lambda: [poisonous]), lambda: log[2:], WHOLE)
     assert not any(work.unreadable for work in again.run()), "an earlier pass has named it"
 
 

@@ -16,7 +16,7 @@ BATCH = BatchRow(47, 0, 9, 1_000, 1)
 
 
 class Begun(Exception):
-    """A pass has been begun."""
+    """A pass has been started."""
 
 
 class Raft:
@@ -34,7 +34,7 @@ class Raft:
 
 
 def look(anchor: int) -> CompactionRunner:
-    """Looks at the partition once, with a log that begins behind ``anchor``."""
+    """Looks at the partition once, with a log that starts behind ``anchor``."""
     point = CompactionPoint(10, 1, 0, 0)
     partition: Any = SimpleNamespace(
         group=GROUP,
@@ -60,10 +60,10 @@ def test_a_pass_begins_with_a_log_that_has_the_entries_of_its_batches() -> None:
         look(anchor=46)
     except Begun:
         return
-    raise AssertionError("nothing was begun")
+    raise AssertionError("nothing was started")
 
 
 def test_a_pass_waits_while_a_snapshot_takes_the_place_of_the_log() -> None:
-    """A pass waits while a snapshot replaces the log: the log in memory already begins behind the snapshot, but the
+    """A pass waits while a snapshot replaces the log: the log in memory already starts behind the snapshot, but the
     disk still has the earlier entries."""
     assert look(anchor=52).next_deadline is not None

@@ -9,7 +9,7 @@ import pytest
 
 from quorumlog.server.metadata.topic_config import TopicConfig
 from quorumlog.server.partition.batch_admission import admitted
-from quorumlog.server.partition.compaction_pass import CompactionPass
+from quorumlog.server.partition.compaction_pass import CleanSection, CompactionPass
 from quorumlog.server.partition.compaction_state import CompactionPoint
 from quorumlog.v1 import errors_pb2
 from quorumlog.wire.decoded_size import MOST_DECODED_BYTES, decoded_bytes
@@ -56,7 +56,7 @@ def test_what_describes_nothing_is_damaged_and_no_byte_of_it_breaks_more_than_th
 def test_compaction_keeps_a_batch_that_would_fill_the_memory_as_it_is() -> None:
     bomb, small = stored_inflating_batch(MOST_DECODED_BYTES), batch(b"1", Codec.NONE, 1)
     point = CompactionPoint(2, 1, 1, 0)
-    work = list(CompactionPass(7, [point], tuple, lambda: [bomb, small], 1 << 20).run())
+    work = list(CompactionPass(7, [point], CleanSection(tuple), lambda: [bomb, small], 1 << 20).run())
     assert next(made for piece in work for made in piece.batches) == bomb
 
 
@@ -64,7 +64,9 @@ def test_compaction_leaves_a_batch_at_the_limit_such_that_it_can_be_read_again()
     large = stored_inflating_batch(MOST_DECODED_BYTES - 4096)
     (made,) = (
         made
-        for piece in CompactionPass(7, [CompactionPoint(1, 1, 1, 0)], tuple, lambda: [large], 1 << 20).run()
+        for piece in CompactionPass(
+            7, [CompactionPoint(1, 1, 1, 0)], CleanSection(tuple), lambda: [large], 1 << 20
+        ).run()
         for made in piece.batches
     )
     assert made != large
@@ -95,5 +97,5 @@ def test_compaction_counts_what_it_holds_and_not_what_it_read() -> None:
     large = [batch(b"v" * 2_000_000, Codec.ZSTD, number, b"key %d" % number) for number in range(4)]
     assert sum(map(len, large)) < 1 << 20
     point = CompactionPoint(4, 1, 1, 0)
-    work = list(CompactionPass(7, [point], tuple, lambda: large, 64 << 20, chunk_bytes=1 << 20).run())
+    work = list(CompactionPass(7, [point], CleanSection(tuple), lambda: large, 64 << 20, chunk_bytes=1 << 20).run())
     assert sum(piece.read_bytes > 0 for piece in work) == 2 * len(large), "one batch at a time, for both readings"

@@ -426,7 +426,7 @@ def test_a_log_in_which_a_replayable_epoch_has_come_round_is_read_as_it_is() -> 
     loaded = ProducerTable(10)
     loaded.load(leader.rows())
     assert loaded.rows() == leader.rows()
-    # It is refused, not acknowledged as a duplicate: the batches of this epoch can no longer be told apart.
+    # It is refused, not acknowledged as a duplicate: the batches of this epoch can no longer be distinguished.
     assert isinstance(loaded.check(header(0, 1, NAMED, replayable=True), 7), Refused)
     loaded.apply(header(0, 4, NAMED, epoch=1, replayable=True), 3, 8)
     assert loaded.check(header(4, 4, NAMED, epoch=1, replayable=True), 9) is None

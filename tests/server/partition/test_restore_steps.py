@@ -85,7 +85,7 @@ def compacted(base_offset: int, last_offset: int) -> bytes:
         record_count=2,
         codec=Codec.NONE,
         timestamp_type=TimestampType.CREATE_TIME,
-        base_timestamp_ms=1,
+        append_time_ms=1,
         max_timestamp_ms=2,
     )
 
@@ -188,7 +188,7 @@ def test_steps_that_come_again_do_no_harm(rig: Rig) -> None:
     for _ in range(2):
         assert step(rig, RestoreBatches(entries=entries[:1], next_offset=3)) is None
     assert step(rig, RestoreBatches(entries=entries, next_offset=7)) is None
-    assert rig.partition.high_watermark == 3, "what goes on elsewhere is sent again from where the log is"
+    assert rig.partition.high_watermark == 3, "batches that start elsewhere are sent again from the end of the log"
     assert step(rig, RestoreBatches(entries=entries[1:], next_offset=7)) is None
     for _ in range(2):
         assert step(rig, RestoredProducers(producers=producers)) is None

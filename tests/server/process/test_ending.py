@@ -74,11 +74,11 @@ async def turns() -> None:
 
 
 async def test_a_node_that_is_to_stop_is_not_healthy_any_more_and_is_waited_for(ending: Ending) -> None:
-    asked = asyncio.Event()
-    end = waiting(ending, asked)
+    stop_requested = asyncio.Event()
+    end = waiting(ending, stop_requested)
     await turns()
     assert not end.done() and not ending.told
-    asked.set()
+    stop_requested.set()
     await turns()
     assert (ending.told, ending.manager_heard) == ([False], ["stopping"])
     assert not end.done(), "it hands over its leaderships first"
@@ -91,9 +91,9 @@ async def test_a_node_that_does_not_stop_in_time_ends_all_the_same(
     ending: Ending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runtime, "STOP_MARGIN_S", 0.01)
-    asked = asyncio.Event()
-    asked.set()
-    await asyncio.wait_for(waiting(ending, asked, 100), 30)
+    stop_requested = asyncio.Event()
+    stop_requested.set()
+    await asyncio.wait_for(waiting(ending, stop_requested, 100), 30)
     assert ending.error == "it did not hand over its leaderships and stop in time"
 
 
@@ -111,7 +111,7 @@ async def test_a_node_ends_with_whoever_started_it(ending: Ending) -> None:
         runtime._watch_for_stop(driver, read_end)
         os.write(write_end, b"x")
         await asyncio.sleep(0.01)
-        assert not ending.halted.is_set(), "it only lives on the other end being open"
+        assert not ending.halted.is_set(), "it only depends on the other end being open"
         os.close(write_end)
         await asyncio.wait_for(ending.wait_halted(), 30)
         assert ending.error == "the parent process has exited"
@@ -121,10 +121,10 @@ async def test_a_node_ends_with_whoever_started_it(ending: Ending) -> None:
 
 async def test_a_signal_asks_once_and_is_told_to_the_node(ending: Ending) -> None:
     driver: Any = ending
-    asked = runtime._watch_for_stop(driver, None)
+    stop_requested = runtime._watch_for_stop(driver, None)
     for _ in range(2):
         os.kill(os.getpid(), runtime.signal.SIGTERM)
-        await asyncio.wait_for(asked.wait(), 30)
+        await asyncio.wait_for(stop_requested.wait(), 30)
         await asyncio.sleep(0.01)
     assert [type(event) for event in ending.events] == [StopRequested]
 

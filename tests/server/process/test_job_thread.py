@@ -16,9 +16,9 @@ def test_jobs_are_done_in_their_order_and_what_they_raise_is_told() -> None:
     works: list[Callable[[], object]] = [lambda: "first", lambda: 1 // 0, lambda: "third"]
     for number, work in enumerate(works):
         thread.submit(Job(number, work))
-    told = [done.get(timeout=30) for _ in works]
-    assert [(each.number, each.result) for each in told] == [(0, "first"), (1, None), (2, "third")]
-    assert [type(each.error) for each in told] == [type(None), ZeroDivisionError, type(None)]
+    reported = [done.get(timeout=30) for _ in works]
+    assert [(each.number, each.result) for each in reported] == [(0, "first"), (1, None), (2, "third")]
+    assert [type(each.error) for each in reported] == [type(None), ZeroDivisionError, type(None)]
     thread.stop()
 
 

@@ -32,7 +32,7 @@ def test_a_node_registers_where_kafkas_clients_reach_it() -> None:
     )
     advertised = loaded(kafka_listen="127.0.0.1:9092", kafka_advertise="[2001:db8::1]:443")
     assert advertised.node_options().endpoints == (Endpoint(Listener.KAFKA, "2001:db8::1", 443),)
-    assert advertised.address == "127.0.0.1:19092", "peers are told what they were"
+    assert advertised.address == "127.0.0.1:19092", "peers still get the same address"
 
 
 def test_beside_tls_it_is_one_listener_more() -> None:

@@ -99,7 +99,7 @@ class Running:
 
     async def until(self, condition: Callable[[], object]) -> None:
         async with asyncio.timeout(30):
-            while not condition():  # noqa: ASYNC110  # what is waited for does not know of the test
+            while not condition():  # noqa: ASYNC110  # the awaited code cannot signal the test
                 await asyncio.sleep(0.001)
 
     async def end(self) -> str | None:
@@ -216,10 +216,12 @@ async def test_replies_find_their_requests_and_abandoned_ones_are_told() -> None
     replies: list[Reply] = []
 
     def answer(events: list[Event]) -> Effects:
-        asked = [event for event in events if isinstance(event, ClientRequest)]
-        made = [Reply(one.request_id, data_plane_pb2.MetadataResponse(cluster_id="c")) for one in asked]
+        requests = [event for event in events if isinstance(event, ClientRequest)]
+        made = [Reply(one.request_id, data_plane_pb2.MetadataResponse(cluster_id="c")) for one in requests]
         replies.extend(made)
-        return Effects(replies=[one for one in made if not isinstance(asked[0].message, admin_pb2.DescribeNodeRequest)])
+        return Effects(
+            replies=[one for one in made if not isinstance(requests[0].message, admin_pb2.DescribeNodeRequest)]
+        )
 
     running = Running(ScriptedNode(answer))
     reply = await running.driver.requests.ask(data_plane_pb2.MetadataRequest(), 0, 30)

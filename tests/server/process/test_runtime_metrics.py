@@ -158,9 +158,9 @@ def test_alerts_and_the_dashboard_ask_for_series_that_nodes_have(served: tuple[L
     # No client was throttled or refused yet: such a series starts with the first event.
     had |= {f"{family.name}_total" for family in families if family.type == "counter"}
     for page in ("packaging/prometheus/alerts.yml", "packaging/grafana/quorumlog.json"):
-        asked = set(re.findall(r"\bquorumlog_\w+", (ROOT / page).read_text()))
-        assert len(asked) > 10
-        assert asked - had == set(), page
+        requests = set(re.findall(r"\bquorumlog_\w+", (ROOT / page).read_text()))
+        assert len(requests) > 10
+        assert requests - had == set(), page
 
 
 @pytest.mark.cluster

@@ -61,10 +61,14 @@ def test_times_and_limits_reach_the_node_in_its_units() -> None:
 
 def test_who_may_do_everything_is_a_list_in_the_file_and_text_elsewhere(tmp_path: Path) -> None:
     config = config_file(tmp_path, 'authorization = true\nsuper_users = ["User:admin", "User:größe, gmbh"]\n')
-    told = load(FLAGS, config).node_options().authorization
-    assert (told.enabled, told.super_users, told.audited) == (True, {"User:admin", "User:größe, gmbh"}, False)
-    told = load({**FLAGS, "super_users": "User:a, User:b", "audit_log": "/tmp/audit"}).node_options().authorization
-    assert (told.enabled, told.super_users, told.audited) == (False, {"User:a", "User:b"}, True)
+    reported = load(FLAGS, config).node_options().authorization
+    assert (reported.enabled, reported.super_users, reported.audited) == (
+        True,
+        {"User:admin", "User:größe, gmbh"},
+        False,
+    )
+    reported = load({**FLAGS, "super_users": "User:a, User:b", "audit_log": "/tmp/audit"}).node_options().authorization
+    assert (reported.enabled, reported.super_users, reported.audited) == (False, {"User:a", "User:b"}, True)
     limited = {"authorization": True, "super_users": "User:a", "acl_image_max_age_ms": 2_000}
     assert load({**FLAGS, **limited}).node_options().authorization.image_max_age_ms == 2_000
 
@@ -93,6 +97,7 @@ def test_settings_of_permission_that_make_no_sense_are_one_line(wrong: dict[str,
         ("heartbeat_interval_ms", 77, "raft.heartbeat_interval_us", 77_000),
         ("heartbeat_interval_ms", 77, "heartbeat_interval_us", 77_000),
         ("max_request_bytes", 7_777, "limits.request_bytes", 7_777),
+        ("kafka_max_request_bytes", 7_777, "limits.kafka_request_bytes", 7_777),
         ("max_batch_bytes", 7_777, "limits.batch_bytes", 7_777),
         ("max_fetch_bytes", 7_777, "limits.fetch_bytes", 7_777),
         ("max_pending_produces", 7, "limits.pending_produces", 7),
@@ -115,6 +120,8 @@ def test_settings_of_permission_that_make_no_sense_are_one_line(wrong: dict[str,
         ("advertise", "node-1.example:19092", "address", "node-1.example:19092"),
         ("group_coordinators", 7, "groups.coordinators", 7),
         ("group_coordinators_replication_factor", 7, "groups.coordinators_factor", 7),
+        ("log_level", "error", "log_level", "error"),
+        ("kafka_max_connections_per_ip", 7, "kafka_connections_per_ip", 7),
         ("offsets_retention_ms", 7_777, "groups.offsets_retention_ms", 7_777),
         ("group_min_session_timeout_ms", 7_777, "groups.limits.min_session_timeout_ms", 7_777),
         ("group_max_session_timeout_ms", 7_777, "groups.limits.max_session_timeout_ms", 7_777),
@@ -143,13 +150,15 @@ def test_each_setting_reaches_its_place_in_its_unit_and_no_other(
     also = {"heartbeat_interval_ms": {"raft.heartbeat_interval_us", "heartbeat_interval_us"}}
     also["election_timeout_ms"] = {"groups.limits.min_session_timeout_ms"}
     changed = {each for each in after if after[each] != before[each]}
-    assert changed == {place} | also.get(name, set())
+    # Every setting is reported with its value and source.
+    assert changed == {place, "configured"} | also.get(name, set())
 
 
 def test_defaults_of_settings_are_those_of_the_node() -> None:
     """Options made without settings, as in tests and benchmarks, equal those that users get."""
     given, made = load(FLAGS).node_options(), NodeOptions(1, "127.0.0.1:19092", {1: "127.0.0.1:19092"})
     # These two depend on others, or are what small tests need.
+    made = replace(made, configured=given.configured)
     made = replace(made, raft=given.raft, groups=replace(made.groups, limits=given.groups.limits))
     assert replace(given, version=made.version, data_dir=made.data_dir) == made
 

@@ -298,7 +298,7 @@ def test_every_survivor_has_the_same_metadata_and_its_own_partitions_alone(two: 
 
 @pytest.mark.parametrize("topic", ["t", "__groups-1"])
 def test_a_partition_that_begins_anew_gives_no_offset_a_second_time(tmp_path: Path, topic: str) -> None:
-    """A partition that is created again starts above all former offsets, also if its topic's name only begins with that
+    """A partition that is created again starts above all former offsets, also if its topic's name only starts with that
     of the coordinators' topic."""
     metadata = metadata_write(topic=topic)
     one = directory(tmp_path, 1, log(WHOLE, [1], voters=(1, 2, 3)), metadata=metadata)
@@ -460,7 +460,9 @@ def test_a_copy_that_began_anew_is_no_witness_of_what_was_committed(tmp_path: Pa
         entry = GroupSealer(PARTLY).noop(last.index + 1, last.term, last.hash)
         write = RaftGroupWrite(PARTLY, entries=[entry], hard_state=HardState(1, NO_NODE, 3))
         storage.commit(Transaction(1, [write]))
-    assert plan_for(one, other).outcomes[PARTLY].loss is Loss.NOTHING, "it knows by now that all of that is committed"
+    assert plan_for(one, other).outcomes[PARTLY].loss is Loss.NOTHING, (
+        "it has learned by now that all of that is committed"
+    )
 
 
 def test_a_node_that_returned_empty_is_no_witness_of_the_metadata(tmp_path: Path) -> None:

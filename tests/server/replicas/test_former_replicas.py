@@ -47,7 +47,7 @@ def test_a_replica_that_comes_back_begins_in_the_term_after_its_former_life() ->
     assert state.hard_state == HardState(8)
     assert state.configuration == Configuration((1, 2, 3), (4,)), "a learner until the group says otherwise"
     writes = synced(host, rows)
-    assert METADATA_GROUP in writes, "else a restart would destroy it once more for its having gone before"
+    assert METADATA_GROUP in writes, "otherwise a restart would destroy it again because it was removed before"
     assert ReplicaTombstones(4, host, rows).votes_from(1000) == 40
 
 

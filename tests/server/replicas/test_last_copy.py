@@ -1,4 +1,4 @@
-"""The reading of a replica that is to be the only copy of its partition."""
+"""The reading of a replica that will be the only copy of its partition."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Log:
             error, self.error = self.error, None
             raise error
         if first < self.first:
-            raise LookupError(f"the log begins at {self.first}")
+            raise LookupError(f"the log starts at {self.first}")
         found = range(first, min(first + 1, last) + 1)
         self.read += found
         return [Entry(index, 1, EntryKind.COMMAND, 0, b"") for index in found]

@@ -34,8 +34,8 @@ def sizes_of(batches: list[int], first_kept: int = 0) -> int:
     )
     reader = SimpleNamespace(last_batch=lambda group: kept[-1] if kept else None, find_batch=lambda *_: kept[0])
     host = SimpleNamespace(led=lambda: [(GROUP, None)])
-    told = LogSizes(cast(Any, reader), cast(Any, host), cast(Any, SimpleNamespace(logs={GROUP: partition})))
-    (one,) = told.next_sizes()
+    reported = LogSizes(cast(Any, reader), cast(Any, host), cast(Any, SimpleNamespace(logs={GROUP: partition})))
+    (one,) = reported.next_sizes()
     return one.size_bytes
 
 

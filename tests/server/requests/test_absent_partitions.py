@@ -1,4 +1,4 @@
-"""Topics that are not there for a client, as nodes find out by topic id."""
+"""Topics that do not exist for a client, as nodes find out by topic id."""
 
 from __future__ import annotations
 

@@ -75,12 +75,12 @@ def node() -> AskedNode:
 
 def named(name: str, topic_id: bytes = b"") -> list[TopicChange]:
     """Returns one request of each kind that names one topic."""
-    wish = admin_pb2.Reassignment(topic=name, topic_id=topic_id)
+    request = admin_pb2.Reassignment(topic=name, topic_id=topic_id)
     return [
         admin_pb2.DeleteTopicsRequest(names=[name], topic_ids=[topic_id] if topic_id else []),
         admin_pb2.CreatePartitionsRequest(topics=[admin_pb2.NewPartitions(name=name, topic_id=topic_id)]),
         admin_pb2.AlterConfigsRequest(topics=[admin_pb2.AlterTopicConfig(name=name, topic_id=topic_id)]),
-        admin_pb2.ReassignPartitionsRequest(reassignments=[wish]),
+        admin_pb2.ReassignPartitionsRequest(reassignments=[request]),
     ]
 
 
@@ -91,14 +91,14 @@ def ids_sent(controller: Controller) -> list[bytes]:
         found += request.delete_topics.topic_ids
         found += [topic.topic_id for topic in request.create_partitions.topics]
         found += [topic.topic_id for topic in request.alter_configs.topics]
-        found += [wish.topic_id for wish in request.reassign_partitions.reassignments]
+        found += [wanted.topic_id for wanted in request.reassign_partitions.reassignments]
     return found
 
 
 def test_names_go_to_the_controller_with_the_ids_that_they_have_when_asked(node: AskedNode) -> None:
     for request in named("t"):
         node.ask(request)
-    assert not node.controller.sent, "this node may be behind: the controller says first how far"
+    assert not node.controller.sent, "this node may be behind: the controller first reports its index"
     node.create()
     for read in node.controller.reads:
         read(None)

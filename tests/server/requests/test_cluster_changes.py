@@ -26,22 +26,22 @@ class Asked:
 
 
 def change(names: int) -> tuple[list[peer_pb2.ControllerRequest], list[Reply]]:
-    asked, replies = Asked(), Replies()
-    changes = ClusterChanges(ControllerClient(asked, 10, first_id=0), replies)
+    requests, replies = Asked(), Replies()
+    changes = ClusterChanges(ControllerClient(requests, 10, first_id=0), replies)
     request = admin_pb2.AlterQuorumRequest(add=range(names), timeout_ms=1_000)
     changes.change(StepTime(0, 0), ClientRequest(7, request), request)
-    return asked.requests, replies.take_gathered()
+    return requests.requests, replies.take_gathered()
 
 
 def test_a_quorum_of_a_hundred_names_is_passed_on() -> None:
-    asked, replies = change(MAX_NAMED)
-    assert len(asked) == 1
+    requests, replies = change(MAX_NAMED)
+    assert len(requests) == 1
     assert replies == []
 
 
 def test_more_names_than_a_quorum_ever_has_are_refused_here() -> None:
-    asked, replies = change(MAX_NAMED + 1)
-    assert asked == []
+    requests, replies = change(MAX_NAMED + 1)
+    assert requests == []
     [reply] = replies
     assert isinstance(reply.message, admin_pb2.AlterQuorumResponse)
     assert reply.message.error.code == ErrorCode.INVALID_REQUEST

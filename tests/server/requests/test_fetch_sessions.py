@@ -36,7 +36,7 @@ class Log:
         self.entries: list[bytes] = []
         self.high_watermark = self.log_start_offset = self.compacted_offset = 0
         self.restoration = None
-        self.leads = True
+        self.leads, self.follows = True, False
         self.raft = self
         self.term = 1
         self.reads = self.read_bytes = 0
@@ -52,8 +52,14 @@ class Log:
         self.reads += 1
         return None if self.leads else error(ErrorCode.NOT_LEADER_OR_FOLLOWER, "moved")
 
+    def check_follower(self, leader_epoch: int) -> None:
+        """It is in contact with a leader."""
+
+    def set_readers(self, has_readers: bool) -> None:
+        self.has_readers = has_readers
+
     def check_offset(self, offset: int) -> errors_pb2.Error | None:
-        inside = self.log_start_offset <= offset <= self.high_watermark
+        inside = self.log_start_offset <= offset and (self.follows or offset <= self.high_watermark)
         return None if inside else error(ErrorCode.OFFSET_OUT_OF_RANGE, "outside")
 
     def read(self, offset: int, max_bytes: int) -> list[bytes]:
@@ -85,6 +91,11 @@ class Rig:
 
     def find(self, topic_id: bytes, number: int) -> Log | None:
         return self.logs[number] if number < len(self.logs) else None
+
+    in_sync = True
+
+    def is_in_sync(self, log: object) -> bool:
+        return self.in_sync
 
     rights_version = 0
     handed_out_bytes = 0
@@ -148,7 +159,8 @@ class Rig:
         }
 
     def changed(self, number: int) -> None:
-        self.fetches.after_round(self.now, cast(Any, self.logs[number]))
+        if self.logs[number].group in self.fetches.watches:
+            self.fetches.after_round(self.now, cast(Any, self.logs[number]))
 
     def append(self, number: int, **of: int) -> None:
         self.logs[number].append(**of)
@@ -260,17 +272,17 @@ def test_full_answers_do_not_wait(batches: int, max_bytes: int) -> None:
     rig = Rig()
     for _ in range(batches):
         rig.append(0)
-    asked = rig.ask(1, [0], min_bytes=50_000, max_bytes=max_bytes)
-    assert rig.answered(asked)[0][:1] == [0]
+    request = rig.ask(1, [0], min_bytes=50_000, max_bytes=max_bytes)
+    assert rig.answered(request)[0][:1] == [0]
 
 
 def test_answers_with_room_wait() -> None:
     rig = Rig()
     rig.append(0)
-    asked = rig.ask(1, [0], min_bytes=50_000, max_bytes=100_000)
-    assert asked not in rig.replies
+    request = rig.ask(1, [0], min_bytes=50_000, max_bytes=100_000)
+    assert request not in rig.replies
     rig.pass_ms(500)
-    assert rig.answered(asked) == {0: [0]}
+    assert rig.answered(request) == {0: [0]}
 
 
 def test_an_error_is_said_at_once_and_once() -> None:
@@ -372,7 +384,7 @@ def test_nothing_is_left_of_streams_that_end_and_of_fetches_that_were_answered()
         rig.fetches.client_gone(rig.ask(0, range(3), stream=stream))
     rig.ask(0, range(3))
     rig.pass_ms(500)
-    assert (len(rig.fetches), len(rig.fetches.sessions), rig.fetches._watches) == (0, 0, {})
+    assert (len(rig.fetches), len(rig.fetches.sessions), rig.fetches.watches) == (0, 0, {})
 
 
 def test_when_too_many_fetches_wait_a_session_goes_on_after_the_refusal() -> None:
@@ -439,3 +451,42 @@ def test_sessions_that_nobody_uses_make_way_for_partitions_too() -> None:
     rig.pass_ms(1)
     assert rig.ask(1, [0, 1], stream=2) not in rig.replies
     assert {each.stream for each in rig.fetches.sessions} == {2}
+
+
+def test_follower_out_of_sync_refuses() -> None:
+    """A follower outside of the ISR could stay behind for long: its readers go to the leader."""
+    rig = Rig(1)
+    rig.append(0)
+    rig.logs[0].leads, rig.logs[0].follows = False, True
+    assert rig.answered(rig.ask(0, [0], from_replicas=True)) == {0: [0]}
+    rig.in_sync = False
+    (result,) = rig.replies[rig.ask(0, [0], from_replicas=True)].results
+    assert result.error.code == ErrorCode.OFFSET_NOT_AVAILABLE
+    assert not result.entries
+
+
+def test_follower_has_readers_while_they_read() -> None:
+    """Its leader notifies it of each commit at once only for as long as a client reads there."""
+    rig = Rig(1)
+    rig.append(0)
+    log = rig.logs[0]
+    log.leads, log.follows = False, True
+    rig.ask(1, [0], from_replicas=True)
+    assert log.has_readers
+    rig.ask(2, forgotten=[0], from_replicas=True)
+    assert not log.has_readers
+
+
+def test_session_ahead_of_a_follower_is_sent_away() -> None:
+    """A session that other partitions keep busy never waits until its deadline: after a second, it is sent away."""
+    rig = Rig(2)
+    rig.append(0)
+    rig.logs[0].leads, rig.logs[0].follows = False, True
+    codes = []
+    for number in range(1, 5):
+        rig.append(1)
+        wanted = {0: 10, 1: 0} if number == 1 else {}
+        results = rig.replies[rig.ask(number, wanted, from_replicas=True)].results
+        codes += [result.error.code for result in results if result.partition == 0]
+        rig.pass_ms(400)
+    assert codes == [ErrorCode.NONE] * 3 + [ErrorCode.OFFSET_NOT_AVAILABLE]

@@ -13,13 +13,14 @@ from quorumlog.server.requests.cluster_changes import ClusterChange
 from quorumlog.server.requests.credential_requests import CredentialChange
 from quorumlog.server.requests.forwarding import FORWARDINGS
 from quorumlog.server.requests.topics import TopicChange
+from quorumlog.v1.node_settings_pb2 import AlterNodeSettingsRequest
 from quorumlog.v1.peer_pb2 import ControllerResponse
 from quorumlog.v1.quotas_pb2 import AlterClientQuotasRequest
 
 
 def test_every_change_is_forwarded() -> None:
     changes = chain.from_iterable(map(get_args, (TopicChange, ClusterChange, AclChange, CredentialChange)))
-    assert {*changes, AlterClientQuotasRequest} == set(FORWARDINGS)
+    assert {*changes, AlterClientQuotasRequest, AlterNodeSettingsRequest} == set(FORWARDINGS)
 
 
 @pytest.mark.parametrize("kind", FORWARDINGS)

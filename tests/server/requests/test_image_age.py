@@ -39,50 +39,50 @@ class Asked:
 
 
 def test_the_age_counts_from_when_the_question_was_sent() -> None:
-    asked = Asked()
-    asked.age.on_time(1 * SECOND, 0)
-    asked.confirm(7)
-    assert asked.age.bound_ms(3 * SECOND) == 2_000
-    assert asked.age.bound_ms(3 * SECOND + 1) == 2_001, "a bound is rounded up"
+    requests = Asked()
+    requests.age.on_time(1 * SECOND, 0)
+    requests.confirm(7)
+    assert requests.age.bound_ms(3 * SECOND) == 2_000
+    assert requests.age.bound_ms(3 * SECOND + 1) == 2_001, "a bound is rounded up"
 
 
 def test_nothing_is_known_at_the_start_nor_without_a_controller() -> None:
-    asked = Asked()
-    assert asked.age.bound_ms(5 * SECOND) == UNKNOWN_AGE_MS
-    asked.age.on_time(5 * SECOND, 0)
-    asked.answers.pop()(None)
-    assert asked.age.bound_ms(6 * SECOND) == UNKNOWN_AGE_MS
-    retry = asked.age.next_deadline
+    requests = Asked()
+    assert requests.age.bound_ms(5 * SECOND) == UNKNOWN_AGE_MS
+    requests.age.on_time(5 * SECOND, 0)
+    requests.answers.pop()(None)
+    assert requests.age.bound_ms(6 * SECOND) == UNKNOWN_AGE_MS
+    retry = requests.age.next_deadline
     assert retry is not None and retry > 5 * SECOND
-    asked.age.on_time(retry, 0)
-    asked.answers.pop()(peer_pb2.ControllerResponse(error=Error(code=ErrorCode.NOT_CONTROLLER)))
-    assert asked.age.bound_ms(6 * SECOND) == UNKNOWN_AGE_MS
+    requests.age.on_time(retry, 0)
+    requests.answers.pop()(peer_pb2.ControllerResponse(error=Error(code=ErrorCode.NOT_CONTROLLER)))
+    assert requests.age.bound_ms(6 * SECOND) == UNKNOWN_AGE_MS
 
 
 def test_a_confirmation_counts_once_the_image_has_applied_as_much() -> None:
-    asked = Asked()
-    asked.age.on_time(1 * SECOND, 0)
-    asked.confirm(9)
-    for asked.image.applied_index in (7, 8):
-        asked.age.after_round()
-        assert asked.age.bound_ms(2 * SECOND) == UNKNOWN_AGE_MS
-        assert asked.age.next_deadline is None, "another question now would put off what this one will tell"
-    asked.image.applied_index = 9
-    asked.age.after_round()
-    assert asked.age.bound_ms(4 * SECOND) == 3_000
+    requests = Asked()
+    requests.age.on_time(1 * SECOND, 0)
+    requests.confirm(9)
+    for requests.image.applied_index in (7, 8):
+        requests.age.after_round()
+        assert requests.age.bound_ms(2 * SECOND) == UNKNOWN_AGE_MS
+        assert requests.age.next_deadline is None, "another question now would delay the answer to this one"
+    requests.image.applied_index = 9
+    requests.age.after_round()
+    assert requests.age.bound_ms(4 * SECOND) == 3_000
 
 
 def test_it_asks_again_at_intervals_and_lets_usual_heartbeats_confirm() -> None:
-    asked = Asked()
+    requests = Asked()
     for number in range(1, 4):
-        due = asked.age.next_deadline
+        due = requests.age.next_deadline
         assert due is not None
-        asked.age.on_time(due, 0)
-        asked.age.on_time(due, 0)
-        assert len(asked.requests) == number
-        assert asked.requests[-1].metadata_read_index.unhurried
-        asked.confirm(7)
-        assert asked.age.next_deadline == due + 5 * OPTIONS.heartbeat_interval_us
+        requests.age.on_time(due, 0)
+        requests.age.on_time(due, 0)
+        assert len(requests.requests) == number
+        assert requests.requests[-1].metadata_read_index.unhurried
+        requests.confirm(7)
+        assert requests.age.next_deadline == due + 5 * OPTIONS.heartbeat_interval_us
 
 
 def test_a_node_without_a_cluster_knows_of_no_bound() -> None:

@@ -118,8 +118,8 @@ def test_a_whole_page_is_the_last_one_where_nothing_is_behind_it() -> None:
 
 def test_named_partitions_are_told_of_where_they_are_here() -> None:
     disk = Disk([(topic, number) for number in range(12) for topic in "ab"])
-    asked = [("b", number) for number in reversed(range(0, 30, 2))] + [("c", 0), ("a", 1), ("a", 1), ("", 0)]
-    assert flattened(disk.pages(asked)) == [("a", 1), *(("b", number) for number in range(0, 12, 2))]
+    requests = [("b", number) for number in reversed(range(0, 30, 2))] + [("c", 0), ("a", 1), ("a", 1), ("", 0)]
+    assert flattened(disk.pages(requests)) == [("a", 1), *(("b", number) for number in range(0, 12, 2))]
     many = [("b", number) for number in range(12)]
     assert [len(page) for page in disk.pages(many)] == [PAGE, 2]
 

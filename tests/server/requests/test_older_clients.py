@@ -48,7 +48,7 @@ def test_in_a_session_an_older_client_is_told_when_it_gets_there() -> None:
     refused = {result.partition: result.error.code for result in rig.replies[rig.ask(2)].results}
     assert refused == {0: ErrorCode.UNSUPPORTED_VERSION}
     rig.append(1)
-    assert rig.answered(rig.ask(3)) == {1: [0]}, "the others go on"
+    assert rig.answered(rig.ask(3)) == {1: [0]}, "the others continue"
 
 
 def test_an_older_client_that_waits_is_told_at_once() -> None:

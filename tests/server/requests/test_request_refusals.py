@@ -42,7 +42,7 @@ class Led:
         self.group, self.name = 1_000, "t-0"
         self.high_watermark, self.log_start_offset = 100, 0
         self.leads, self.restoring = True, False
-        self.config = SimpleNamespace(compacts=False)
+        self.config = SimpleNamespace(deletes=True)
         self.raft = SimpleNamespace(term=3, confirmed_round=0)
         self.proposed: list[int] = []
 
@@ -118,11 +118,11 @@ def test_a_look_up_that_lost_its_leader_tells_nothing_to_whom_rules_hide_the_top
         service.raft_group_gone(TIME.now, led.group)
     else:
         service.after_round(led)
-    hidden, told = (reply.message.results[0] for reply in replies.take_gathered())  # type: ignore[attr-defined]
+    hidden, reported = (reply.message.results[0] for reply in replies.take_gathered())  # type: ignore[attr-defined]
     assert hidden.error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert "t-0" not in hidden.error.message
     assert hidden.leader_epoch == 0
-    assert told.error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert reported.error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_a_leader_that_cannot_write_is_called_stalled() -> None:
@@ -165,7 +165,7 @@ def test_a_deletion_that_names_a_partition_twice_hears_of_that_also_when_many_wa
     assert "named twice" in second.error.message
 
 
-@pytest.mark.parametrize("why", ["deposed", "elected anew", "gone"])
+@pytest.mark.parametrize("why", ["deposed", "elected again", "gone"])
 def test_a_deletion_whose_command_is_in_the_log_fails_indefinitely(why: str) -> None:
     led, replies, absent = Led(), Replies(), absent_partitions()
     service = RecordDeletions(led, led, 5, replies, absent)
@@ -209,7 +209,7 @@ class Caller:
 
 
 def silence(level: str, event: str, **fields: object) -> None:
-    raise AssertionError(f"{event}: whoever is answered is told")
+    raise AssertionError(f"{event}: a refusal that the client receives is not logged")
 
 
 def told_by_the_node(request: pb.ProduceRequest, limits: NodeLimits) -> Error:
@@ -228,9 +228,9 @@ async def test_wrong_acks_are_refused_in_the_same_words_by_the_service_and_by_th
     service = DataPlaneService(ClientRequests(lambda event: None), NodeLimits(), Meters())
     with pytest.raises(Refused) as refused:
         await service._take_produce(request.SerializeToString(), Caller())
-    told = told_by_the_node(request, NodeLimits())
-    assert told.code == ErrorCode.INVALID_REQUIRED_ACKS
-    assert str(refused.value) == told.message == "acks is 7: use 0, 1 or -1 (all)"
+    reported = told_by_the_node(request, NodeLimits())
+    assert reported.code == ErrorCode.INVALID_REQUIRED_ACKS
+    assert str(refused.value) == reported.message == "acks is 7: use 0, 1 or -1 (all)"
 
 
 async def test_a_request_too_large_is_refused_in_the_same_words_by_the_service_and_by_the_node() -> None:
@@ -241,9 +241,9 @@ async def test_a_request_too_large_is_refused_in_the_same_words_by_the_service_a
     by_service = caller.answers[0].results[0].error
     by_node = told_by_the_node(request, limits)
     assert by_service.code == by_node.code == ErrorCode.RECORD_TOO_LARGE
-    for told, size in ((by_service, len(request.SerializeToString())), (by_node, 5_000)):
+    for reported, size in ((by_service, len(request.SerializeToString())), (by_node, 5_000)):
         what = "send fewer or smaller batches in one request"
-        assert told.message == f"the request has {size} bytes, the node accepts 1000: {what}"
+        assert reported.message == f"the request has {size} bytes, the node accepts 1000: {what}"
 
 
 def test_the_operator_is_told_of_refusals_that_nobody_is_answered() -> None:
@@ -263,15 +263,15 @@ def test_the_operator_is_told_of_refusals_that_nobody_is_answered() -> None:
 
     refused.append(error(ErrorCode.STORAGE_ERROR, "the disk is full"))
     produce(0)
-    told = {"error": "STORAGE_ERROR", "batches": 1, "reason": "the disk is full"}
-    assert lines == [("warning", "unanswered_produce_refused", told)]
+    reported = {"error": "STORAGE_ERROR", "batches": 1, "reason": "the disk is full"}
+    assert lines == [("warning", "unanswered_produce_refused", reported)]
     produce(TELL_EVERY_US - 1)
     produce(TELL_EVERY_US - 1, acks=1)
     assert len(lines) == 1
     refused.append(error(ErrorCode.SERVER_BUSY, "busy"))
     produce(TELL_EVERY_US - 1)
-    assert [fields["error"] for _, _, fields in lines] == ["STORAGE_ERROR", "SERVER_BUSY"], "each reason by itself"
+    assert [fields["error"] for _, _, fields in lines] == ["STORAGE_ERROR", "SERVER_BUSY"], "each reason separately"
     refused.pop()
     produce(TELL_EVERY_US)
-    assert lines[-1][2] == told | {"batches": 6}, "two of the first request, three of the second, and one more"
+    assert lines[-1][2] == reported | {"batches": 6}, "two of the first request, three of the second, and one more"
     assert len(replies.take_gathered()) == 1

@@ -79,8 +79,8 @@ async def test_a_request_carries_the_user_and_the_listener(node: Node) -> None:
     async with node.channel("alice", 1) as channel:
         stub = data_plane_pb2_grpc.DataPlaneStub(channel)  # type: ignore[no-untyped-call]
         await stub.Metadata(pb.MetadataRequest(), timeout=LIMIT_S)
-    (asked,) = node.asked
-    assert (asked.principal, asked.client.listener) == ("User:alice", Listener.CLIENT)
+    (request,) = node.asked
+    assert (request.principal, request.client.listener) == ("User:alice", Listener.CLIENT)
 
 
 async def test_streams_and_later_calls_end_with_the_certificate(node: Node) -> None:

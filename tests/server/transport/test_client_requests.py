@@ -235,8 +235,8 @@ async def test_an_error_carries_the_leader_that_it_knows() -> None:
     with pytest.raises(Ended):
         await refuse(call, problem)  # type: ignore[arg-type]
     assert call.code == 9
-    told = {"retriable": "true", "definite": "false", "leader": "3", "leader_epoch": "7"}
-    assert dict(call.error_info.metadata) == told
+    reported = {"retriable": "true", "definite": "false", "leader": "3", "leader_epoch": "7"}
+    assert dict(call.error_info.metadata) == reported
 
 
 # -- streams --------------------------------------------------------------------------------------------------------
@@ -286,13 +286,13 @@ async def test_a_stream_that_breaks_off_is_forgotten_its_requests_before_its_ses
 
         serving = asyncio.ensure_future(stream.serve(take))
         await turns()
-        asked = [event for event in events if isinstance(event, ClientRequest)]
-        requests.deliver(Reply(asked[1].request_id, ANSWER))
+        requested = [event for event in events if isinstance(event, ClientRequest)]
+        requests.deliver(Reply(requested[1].request_id, ANSWER))
         await turns()
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
-        gone = [ClientGone(asked[0].request_id), ClientGone(asked[2].request_id)]
-        assert events[3:] == gone + ([StreamClosed(asked[0].stream)] if in_session else [])
+        gone = [ClientGone(requested[0].request_id), ClientGone(requested[2].request_id)]
+        assert events[3:] == gone + ([StreamClosed(requested[0].stream)] if in_session else [])
         assert requests.has_room_for(MAX_PENDING_BYTES)
 
 
@@ -308,13 +308,13 @@ async def test_a_stream_ends_when_all_is_answered_and_not_before(requests: Clien
     await asyncio.wait_for(call.is_read.wait(), 30)
     await turns()
     assert not serving.done()
-    (asked,) = events
-    assert isinstance(asked, ClientRequest)
-    requests.deliver(Reply(asked.request_id, ANSWER))
+    (requested,) = events
+    assert isinstance(requested, ClientRequest)
+    requests.deliver(Reply(requested.request_id, ANSWER))
     await asyncio.wait_for(serving, 30)
     assert call.written == [ANSWER.SerializeToString()]
     assert sizes == [len(call.written[0])]
-    assert events == [asked]
+    assert events == [requested]
 
 
 async def served(

@@ -239,7 +239,7 @@ async def read_on(call: grpc.aio.StreamStreamCall[pb.FetchRequest, pb.FetchRespo
 
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(LIMIT_S):
-        while not condition():  # noqa: ASYNC110  # what is waited for does not know of the test
+        while not condition():  # noqa: ASYNC110  # the awaited code cannot signal the test
             await asyncio.sleep(0.01)
 
 

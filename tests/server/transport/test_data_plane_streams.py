@@ -26,7 +26,7 @@ from quorumlog.v1 import data_plane_pb2, data_plane_pb2_grpc
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 TOPIC = b"t" * 16
-#: On a stream: what is waited for in vain is a failure of its own, long before the time-out of the test.
+#: On a stream: an unsuccessful wait is a failure of its own, long before the time-out of the test.
 LIMIT_S = 60.0
 
 
@@ -59,7 +59,7 @@ class Stage:
 
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110  # what is waited for does not know of the test
+        while not condition():  # noqa: ASYNC110  # the awaited code cannot signal the test
             await asyncio.sleep(0.002)
 
 
@@ -289,7 +289,7 @@ async def test_streams_that_end_in_any_way_are_given_back(end: BaseException | N
         stream = BrokenStream(end)
         with contextlib.suppress(Broken, asyncio.CancelledError):
             await streams.serve(stream, None)  # type: ignore[arg-type]
-        assert stream.served, "nobody can open a stream any more"
+        assert stream.served, "the limit of streams is used up"
 
 
 async def test_no_more_streams_are_open_than_there_may_be() -> None:

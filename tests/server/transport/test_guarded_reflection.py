@@ -68,7 +68,7 @@ async def services_told(answer: CheckAclsResponse) -> list[str]:
         CheckAclsResponse(allowed=False, enforced=False),
         CheckAclsResponse(error=error(ErrorCode.CLUSTER_NOT_FORMED, "no rules yet")),
     ],
-    ids=["allowed", "nobody is asked", "before there is a cluster"],
+    ids=["allowed", "no permission is required", "before there is a cluster"],
 )
 async def test_who_may_describe_the_cluster_is_shown_the_services(answer: CheckAclsResponse) -> None:
     assert await services_told(answer) == ["quorumlog.v1.Admin"]

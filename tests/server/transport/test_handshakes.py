@@ -117,10 +117,10 @@ STRANGERS: dict[str, Callable[[Path, Issued], ssl.SSLContext | None]] = {
     "of another authority": lambda folder, ca: context_of(
         create_client(folder, create_authority(folder, "other"), "alice")
     ),
-    "signed by itself": lambda folder, ca: context_of(create_authority(folder, "alice")),
+    "self-signed": lambda folder, ca: context_of(create_authority(folder, "alice")),
     "signed by a user": lambda folder, ca: context_of(create_client(folder, create_client(folder, ca, "u"), "alice")),
     "over": lambda folder, ca: context_of(create_client(folder, ca, "late", -MINUTE)),
-    "not begun": lambda folder, ca: context_of(not_yet(folder, ca)),
+    "not started": lambda folder, ca: context_of(not_yet(folder, ca)),
     "for servers only": lambda folder, ca: context_of(
         with_usage(folder, ca, "server", ExtendedKeyUsageOID.SERVER_AUTH)
     ),

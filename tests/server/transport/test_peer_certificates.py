@@ -35,8 +35,10 @@ from quorumlog.server.transport.peers.peer_codec import encode_hello, encode_ide
 from quorumlog.server.transport.peers.peer_links import PeerLinks
 from quorumlog.server.transport.peers.peer_service import PeerService
 from quorumlog.server.transport.peers.peer_session import GENERATION_KEY
+from quorumlog.server.transport.peers.peer_sockets import PeerSocketListener
 from quorumlog.server.transport.peers.refused_peers import RefusedPeers
 from quorumlog.server.transport.supervision import Supervisor
+from quorumlog.server.transport.tls_contexts import ClientTlsContexts, TlsContexts
 from quorumlog.v1 import peer_pb2
 
 LIMIT_S = 60.0
@@ -81,15 +83,17 @@ class Side:
             on_cluster=lambda address, cluster: None,
             dialer=PeerDialer(watched()),
         )
+        self.sockets = PeerSocketListener(("127.0.0.1", 0), TlsContexts(watched()))
         service = PeerService(
-            identity=lambda: self.identity,
-            standing=lambda asker: ClusterStanding((), "", 0),
-            accepts=lambda identity: None,
-            links=self.links,
-            refused=RefusedPeers(log, self.audited.append),
-            by_certificate=True,
+            self, self.links, RefusedPeers(log, self.audited.append), by_certificate=True, sockets=self.sockets
         )
         self.server = GrpcServer(self.address, (service.handlers(),), credentials=server_credentials(watched()))
+
+    def standing(self, asker: int) -> ClusterStanding:
+        return ClusterStanding((), "", 0)
+
+    def accepts_peer(self, identity: PeerIdentity) -> str | None:
+        return None
 
     def has(self, kind: type[Event]) -> bool:
         return any(isinstance(event, kind) for event in self.events)
@@ -100,6 +104,7 @@ class Side:
     async def close(self) -> None:
         await self.supervisor.stop()
         self.links.close()
+        self.sockets.close()
         await self.server.end_calls(0)
 
 
@@ -116,6 +121,8 @@ class World:
         port = self._reserved.ports[len(self._sides)]
         side = Side(node_id, port, pair, self.authority.certificate)
         self._sides.append(side)
+        await side.sockets.start()
+        side.supervisor.start(side.sockets.run(), "sockets")
         await side.server.start()
         return side
 
@@ -134,7 +141,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(LIMIT_S):
-        while not condition():  # noqa: ASYNC110  # what is waited for does not know of the test
+        while not condition():  # noqa: ASYNC110  # the awaited code cannot signal the test
             await asyncio.sleep(0.01)
 
 
@@ -153,9 +160,13 @@ async def test_a_node_that_says_it_is_another_gets_no_frame_in(world: World, tmp
     assert honest.said("peer_refused") == ["it claims to be node 3, but its certificate is of node 2"]
     assert liar.said("peer_unreachable") == ["it claims to be node 3, but its certificate is of node 2"]
     assert not honest.has(FrameReceived) and not liar.has(PeerConnected)
-    (told,) = honest.audited
-    assert (told.event, told.fields["principal"], told.fields["host"]) == ("peer_refused", "Node:2", "127.0.0.1")
-    assert (told.fields["peer"], told.fields["times"]) == (3, 1)
+    (reported,) = honest.audited
+    assert (reported.event, reported.fields["principal"], reported.fields["host"]) == (
+        "peer_refused",
+        "Node:2",
+        "127.0.0.1",
+    )
+    assert (reported.fields["peer"], reported.fields["times"]) == (3, 1)
 
 
 async def test_whoever_answers_with_another_nodes_certificate_is_not_spoken_to(world: World, tmp_path: Path) -> None:
@@ -166,6 +177,18 @@ async def test_whoever_answers_with_another_nodes_certificate_is_not_spoken_to(w
     assert not liar.has(FrameReceived) and not liar.said("peer_refused"), "the handshake failed, before any hello"
     assert not honest.has(PeerConnected)
     assert all("\n" not in reason for reason in honest.said("peer_unreachable"))
+
+
+async def test_socket_with_another_certificate_is_refused(world: World, tmp_path: Path) -> None:
+    """The streams are those of node 2, the socket for their entries shows the certificate of node 3."""
+    honest = await world.side(1, create_node(tmp_path / "a", world.authority, 1, []))
+    liar = await world.side(2, create_node(tmp_path / "b", world.authority, 2, []))
+    other = create_node(tmp_path / "c", world.authority, 3, [])
+    files = PairFiles(other.certificate, other.key, world.authority.certificate)
+    liar.links._dialer.contexts = ClientTlsContexts(WatchedPair(files, lambda reason: None, lambda taken: None))
+    liar.links.connect({1: honest.address})
+    await until(lambda: liar.has(PeerConnected))
+    assert liar.said("peer_socket_unreachable") == ["the peer closed the socket"]
 
 
 async def test_a_users_certificate_speaks_for_no_node(world: World, tmp_path: Path) -> None:
@@ -236,7 +259,7 @@ async def test_who_asks_under_another_nodes_name_is_told_of_too(world: World, tm
     assert [line.fields["principal"] for line in honest.audited] == ["Node:2"]
 
 
-#: Certificates with which no handshake succeeds. With one that is over or not begun a node does not even start.
+#: Certificates with which no handshake succeeds. With one that is over or not started a node does not even start.
 WRONG: dict[str, Callable[[Path, Issued], Issued]] = {
     "a client's, of the authority of clients": lambda folder, ca: create_client(
         folder, create_authority(folder, "client-ca"), "admin"
@@ -257,7 +280,7 @@ async def test_a_wrong_certificate_gets_no_frame_in_and_is_a_line_at_who_tried(
     await until(lambda: wrong.links._peer(1).generation > 2)
     assert not honest.has(FrameReceived) and not honest.has(PeerConnected) and not wrong.has(PeerConnected)
     assert len(wrong.said("peer_unreachable")) == 1 and "\n" not in wrong.said("peer_unreachable")[0]
-    assert not honest.said("peer_refused"), "it fails inside gRPC, which tells nobody of it"
+    assert not honest.said("peer_refused"), "it fails inside gRPC, which reports it nowhere"
 
 
 class Recorder:

@@ -49,6 +49,7 @@ from quorumlog.server.transport.peers.peer_session import (
     MAX_QUEUED_FRAMES,
     FrameQueue,
 )
+from quorumlog.server.transport.peers.peer_sockets import PeerSocketListener
 from quorumlog.server.transport.peers.refused_peers import RefusedPeers
 from quorumlog.server.transport.supervision import Supervisor
 from quorumlog.wire.entry import EnvelopeKind, seal
@@ -57,9 +58,14 @@ Wanted = TypeVar("Wanted")
 
 
 class End:
-    """One end: links and the server that peers connect to, as in a node process."""
+    """One end: links and the server that peers connect to, as in a node process.
 
-    def __init__(self, node_id: int, port: int, boot_id: int = 1) -> None:
+    Arguments:
+        sockets: it accepts sockets for entries; a node of an older version does not.
+    """
+
+    def __init__(self, node_id: int, port: int, boot_id: int = 1, *, sockets: bool = True) -> None:
+        self.sockets = PeerSocketListener(("127.0.0.1", 0), None) if sockets else None
         self.address = f"127.0.0.1:{port}"
         self.identity = PeerIdentity("cluster", node_id, f"directory-{node_id}", boot_id, self.address)
         self.events: list[Event] = []
@@ -78,22 +84,28 @@ class End:
             meters=Meters(),
             on_cluster=lambda address, cluster: self.clusters.append((address, cluster)),
         )
-        self.service = PeerService(
-            identity=lambda: self.identity,
-            standing=lambda asker: ClusterStanding(((1, "directory-1", "127.0.0.1:1"),), f"directory-{asker}", 7),
-            accepts=lambda identity: self.refusal,
-            links=self.links,
-            refused=RefusedPeers(self.log, self.audited.append),
-        )
+        refused = RefusedPeers(self.log, self.audited.append)
+        self.service = PeerService(self, self.links, refused, sockets=self.sockets)
         self._server = GrpcServer(self.address, (self.service.handlers(),))
 
+    def standing(self, asker: int) -> ClusterStanding:
+        return ClusterStanding(((1, "directory-1", "127.0.0.1:1"),), f"directory-{asker}", 7)
+
+    def accepts_peer(self, identity: PeerIdentity) -> str | None:
+        return self.refusal
+
     async def start(self) -> End:
+        if self.sockets is not None:
+            await self.sockets.start()
+            self._supervisor.start(self.sockets.run(), "sockets")
         await self._server.start()
         return self
 
     async def stop(self) -> None:
         await self._supervisor.stop()
         self.links.close()
+        if self.sockets is not None:
+            self.sockets.close()
         await self._server.stop(0)
         assert self.failures == []
 
@@ -106,15 +118,15 @@ class End:
 
 async def until(condition: Callable[[], object], timeout_s: float = 60) -> None:
     async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110  # what is waited for does not know of the test
+        while not condition():  # noqa: ASYNC110  # the awaited code cannot signal the test
             await asyncio.sleep(0.005)
 
 
-@pytest.fixture
-async def ends(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[End, End]]:
+@pytest.fixture(params=[True, False], ids=["socket", "stream"])
+async def ends(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> AsyncIterator[tuple[End, End]]:
     monkeypatch.setattr(peer_links, "IDENTIFY_TIMEOUT_S", 30.0)  # A node retries; here one attempt is enough.
     reserved = ReservedPorts(2)
-    first, second = [End(node, port) for node, port in enumerate(reserved.ports, start=1)]
+    first, second = [End(node, port, sockets=request.param) for node, port in enumerate(reserved.ports, start=1)]
     await first.start()
     await second.start()
     yield first, second
@@ -223,9 +235,9 @@ async def test_both_ends_settle_after_breaking_at_the_same_moment(ends: tuple[En
         await until(partial(lambda wanted: min(connections(first), connections(second)) >= wanted, round_))
         await carries_both_ways(first, second)
     for one in (first, second):
-        told = [type(e) for e in one.events if isinstance(e, PeerConnected | PeerDisconnected)]
-        assert told[::2] == [PeerConnected] * len(told[::2])
-        assert told[1::2] == [PeerDisconnected] * len(told[1::2])
+        reported = [type(e) for e in one.events if isinstance(e, PeerConnected | PeerDisconnected)]
+        assert reported[::2] == [PeerConnected] * len(reported[::2])
+        assert reported[1::2] == [PeerDisconnected] * len(reported[1::2])
 
 
 async def test_a_refused_peer_hears_why_and_is_logged_once(ends: tuple[End, End]) -> None:
@@ -243,7 +255,8 @@ async def test_a_refused_peer_hears_why_and_is_logged_once(ends: tuple[End, End]
 
 @pytest.mark.parametrize("refused", [False, True])
 async def test_what_a_stranger_claims_to_be_tells_of_no_cluster(ends: tuple[End, End], refused: bool) -> None:
-    """A claim of an incoming peer is no evidence of a cluster: only the node at a configured address is believed."""
+    """A claim of an incoming peer does not prove that a cluster exists: only the node at a configured address is
+    believed."""
     first, _ = ends
     first.refusal = "you belong to another cluster" if refused else None
     channel = grpc.aio.insecure_channel(first.address)

@@ -25,16 +25,16 @@ class Told:
 
 
 def test_a_reason_is_told_once_and_in_the_audit_log_again_while_it_goes_on() -> None:
-    told = Told()
+    reported = Told()
     for _ in range(50):
-        told.refuse()
-        told.now_s += 1
-    assert (len(told.log), len(told.audit)) == (1, 1)
-    told.now_s += AGAIN_S
-    told.refuse()
-    assert len(told.log) == 1
-    assert [line.fields["times"] for line in told.audit] == [1, 50]
-    assert told.audit[0].fields == {
+        reported.refuse()
+        reported.now_s += 1
+    assert (len(reported.log), len(reported.audit)) == (1, 1)
+    reported.now_s += AGAIN_S
+    reported.refuse()
+    assert len(reported.log) == 1
+    assert [line.fields["times"] for line in reported.audit] == [1, 50]
+    assert reported.audit[0].fields == {
         "principal": "Node:2",
         "host": "10.0.0.7",
         "peer": 3,
@@ -44,31 +44,31 @@ def test_a_reason_is_told_once_and_in_the_audit_log_again_while_it_goes_on() -> 
 
 
 def test_another_reason_and_a_refusal_after_a_welcome_are_news() -> None:
-    told = Told()
-    told.refuse()
-    told.refuse(reason="removed")
-    told.peers.accepted(3)
-    told.refuse(reason="removed")
-    assert [line["reason"] for line in told.log] == ["another cluster", "removed", "removed"]
-    assert len(told.audit) == 3
+    reported = Told()
+    reported.refuse()
+    reported.refuse(reason="removed")
+    reported.peers.accepted(3)
+    reported.refuse(reason="removed")
+    assert [line["reason"] for line in reported.log] == ["another cluster", "removed", "removed"]
+    assert len(reported.audit) == 3
 
 
 def test_strangers_who_come_in_masses_fill_neither_log_nor_memory() -> None:
-    told = Told()
+    reported = Told()
     for number in range(10 * LINES_IN_A_ROW):
-        assert len(told.refuse(number, f"{number} is not known" + "!" * 10_000)) == 500
-    assert len(told.log) == len(told.audit) == LINES_IN_A_ROW
-    assert len(told.peers) == MAX_REFUSED
+        assert len(reported.refuse(number, f"{number} is not known" + "!" * 10_000)) == 500
+    assert len(reported.log) == len(reported.audit) == LINES_IN_A_ROW
+    assert len(reported.peers) == MAX_REFUSED
     for second in range(1, 11):
-        told.now_s += 1
+        reported.now_s += 1
         for number in range(50):
-            told.refuse(100_000 + 100 * second + number)
-    assert len(told.log) == LINES_IN_A_ROW + 10, "one in a second"
-    assert told.log[LINES_IN_A_ROW]["others_before"] == 9 * LINES_IN_A_ROW
-    assert told.log[LINES_IN_A_ROW + 1]["others_before"] == 49
+            reported.refuse(100_000 + 100 * second + number)
+    assert len(reported.log) == LINES_IN_A_ROW + 10, "one in a second"
+    assert reported.log[LINES_IN_A_ROW]["others_before"] == 9 * LINES_IN_A_ROW
+    assert reported.log[LINES_IN_A_ROW + 1]["others_before"] == 49
 
 
 def test_what_a_stranger_calls_its_address_is_not_told_without_end() -> None:
-    told = Told()
-    told.refuse(address="x" * 1_000_000)
-    assert len(str(told.log)) + len(str(told.audit)) < 2_000
+    reported = Told()
+    reported.refuse(address="x" * 1_000_000)
+    assert len(str(reported.log)) + len(str(reported.audit)) < 2_000

@@ -63,7 +63,7 @@ class Node:
             case CheckAclsRequest() if event.client.token == "good":
                 answer = CheckAclsResponse()
             case CheckAclsRequest():
-                answer = error(ErrorCode.SASL_AUTHENTICATION_FAILED, "sign in")
+                answer = error(ErrorCode.SASL_AUTHENTICATION_FAILED, "authenticate")
             case sign_in_pb2.BeginScramRequest():
                 answer = sign_in_pb2.BeginScramResponse(server_first="r=...")
             case pb.ProduceRequest():
@@ -90,7 +90,7 @@ async def node() -> AsyncIterator[Node]:
 
 
 async def taken_of(node: Node, path: str, quiet_s: float = 0.5) -> RawHttp2:
-    """Begins many calls at once on one connection without a session, each with almost all of a large message."""
+    """Starts many calls at once on one connection without a session, each with almost all of a large message."""
     stranger = await RawHttp2.connect("127.0.0.1", node.port)
     for _ in range(CALLS):
         stranger.begin(path, MESSAGE_BYTES - 100, MESSAGE_BYTES - 200)
@@ -150,7 +150,7 @@ async def test_who_has_a_session_is_served_and_the_node_is_asked_once(node: Node
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await stub.Metadata(pb.MetadataRequest(), timeout=LIMIT_S, metadata=metadata)
             assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
-            assert refused.value.details() == "sign in"
+            assert refused.value.details() == "authenticate"
     questions = [each for each in node.asked if isinstance(each.message, CheckAclsRequest)]
     assert [each.client.token for each in questions] == ["good", "", "bad", ""]
     assert {each.client.listener for each in questions} == {Listener.PASSWORD}

@@ -10,7 +10,7 @@ from quiet_cluster import TOPIC
 from restricted_cluster import Restricted
 
 from quorumlog.server.access.permissions import PERMISSIONS, Scope
-from quorumlog.v1 import acls_pb2, admin_pb2, credentials_pb2, groups_pb2, quotas_pb2
+from quorumlog.v1 import acls_pb2, admin_pb2, credentials_pb2, groups_pb2, node_settings_pb2, quotas_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -120,6 +120,15 @@ REQUESTS: dict[str, Callable[[bytes], ProtoMessage]] = {
         timeout_ms=500,
     ),
     "DescribeClientQuotas": lambda t: quotas_pb2.DescribeClientQuotasRequest(timeout_ms=500),
+    "AlterNodeSettings": lambda t: node_settings_pb2.AlterNodeSettingsRequest(
+        alterations=[
+            node_settings_pb2.NodeSettingsAlteration(
+                node_id=1, ops=[node_settings_pb2.NodeSettingOp(key="offsets_retention_ms", value="86400000")]
+            )
+        ],
+        timeout_ms=500,
+    ),
+    "DescribeNodeSettings": lambda t: node_settings_pb2.DescribeNodeSettingsRequest(timeout_ms=500),
     "DescribeNode": lambda t: admin_pb2.DescribeNodeRequest(),
 }
 #: Open RPCs are left out: clients call them to authenticate, and need no permission.
@@ -166,8 +175,8 @@ def test_whom_no_rule_allows_anything_gets_nothing(cluster: Restricted, rpc: str
     assert set(found) <= FORBIDDEN, answer
     if STEPPED[rpc].scope is not Scope.LISTED:
         assert found, answer
-    told = [*getattr(answer, "topics", ()), *getattr(answer, "producers", ()), *getattr(answer, "acls", ())]
-    assert [each for each in told if not each.HasField("error")] == []
+    reported = [*getattr(answer, "topics", ()), *getattr(answer, "producers", ()), *getattr(answer, "acls", ())]
+    assert [each for each in reported if not each.HasField("error")] == []
     groups = answer.groups if isinstance(answer, groups_pb2.DescribeGroupsResponse) else ()
     assert [each for each in groups if each.error.code not in FORBIDDEN] == []
     assert process.image.applied_index == before, "nothing came into the metadata"

@@ -176,7 +176,7 @@ BY_ID: dict[str, tuple[Callable[[bytes], ProtoMessage], type[ProtoMessage]]] = {
 #: Where the others that can name a topic are compared, or why they are not.
 ELSEWHERE = {
     "Heartbeat": "test_a_member_hears_nothing_of_a_hidden_topic_that_comes_and_goes",
-    "CreateTopics": "docs/operate/security.md: who may create a topic hears that its name is taken",
+    "CreateTopics": "docs/operate/security.md: a user who may create a topic learns that its name is in use",
     "CreateAcls": "rules are about names, whether topics have them or not, and take Alter on the Cluster",
     "DeleteAcls": "as CreateAcls",
     "DescribeAcls": "as CreateAcls",
@@ -500,5 +500,5 @@ def test_a_group_tells_nothing_of_a_hidden_topic_that_its_members_had(cluster: R
     assert secret in rows_for("admin")
     assert rows_for("alice") == []
     delete(cluster, SECRET)
-    assert secret in rows_for("admin"), "the member has not heard of it yet"
+    assert secret in rows_for("admin"), "the member has not received it yet"
     assert rows_for("alice") == []

@@ -24,6 +24,7 @@ from quorumlog.v1 import admin_pb2 as admin
 from quorumlog.v1 import credentials_pb2 as credentials
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import groups_pb2 as groups
+from quorumlog.v1 import node_settings_pb2 as node_settings
 from quorumlog.v1 import quotas_pb2 as quotas
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -86,16 +87,18 @@ KAFKA: dict[str, set[tuple[int, int]]] = {
 }
 #: Where we ask for something else, and why.
 DIFFERENT: dict[str, tuple[set[tuple[int, int]], str]] = {
-    "Produce": ({(WRITE, TOPICS)}, "that somebody may have an identity is asked when it is given"),
+    "Produce": ({(WRITE, TOPICS)}, "permission for a producer id is checked when it is assigned"),
     "ListOffsets": ({(DESCRIBE, TOPICS), (READ, TOPICS)}, "the answer to a look-up by time may hold records"),
     "Metadata": ({(DESCRIBE, TOPICS)}, "topics are not created by mentioning them"),
     "FindCoordinators": ({(DESCRIBE, GROUPS)}, "names are kept by the controller"),
-    "Heartbeat": ({(READ, GROUPS), (READ, TOPICS)}, "the coordinator assigns, and so has to know who may read"),
+    "Heartbeat": ({(READ, GROUPS), (READ, TOPICS)}, "the coordinator assigns, and so has to check who may read"),
     "InitProducerId": (
         {(WRITE, NAMES), (IDEMPOTENT_WRITE, CLUSTER), (WRITE, TOPICS)},
         "as Kafka since 3.0: Write on any topic does",
     ),
     "ElectLeaders": ({(ALTER, CLUSTER)}, "nodes are known by certificate, and there is no ClusterAction"),
+    "AlterNodeSettings": ({(ALTER, CLUSTER)}, "AlterConfigs must not be enough to switch the audit log off"),
+    "DescribeNodeSettings": ({(DESCRIBE, CLUSTER)}, "as other descriptions of a node"),
 }
 #: What Kafka has no request for; what comes nearest.
 OURS_ALONE = {"WatchCluster", "DeleteProducers", "CheckAcls", "AlterRevocations", "DescribeRevocations", "DescribeNode",
@@ -128,8 +131,8 @@ class Row:
     Arguments:
         enough: each of these allows it.
         kafka: the request of Kafka that it stands for.
-        shown: the field of the answer that is empty for who may see nothing; None: who may not is told so.
-        hides: a topic that one may not know of is passed over in silence.
+        shown: the field of the answer that is empty for a user who may see nothing; None: the request is refused.
+        hides: a topic that the user may not see is left out.
     """
 
     request: ProtoMessage
@@ -328,6 +331,15 @@ def rows(topic: bytes = b"") -> dict[str, Row]:
         "DescribeClientQuotas": Row(
             quotas.DescribeClientQuotasRequest(**MS), on_cluster(DESCRIBE_CONFIGS), "DESCRIBE_CLIENT_QUOTAS"
         ),
+        # Kafka requires AlterConfigs and DescribeConfigs for configurations of brokers.
+        "AlterNodeSettings": Row(
+            node_settings.AlterNodeSettingsRequest(
+                alterations=[
+                    node_settings.NodeSettingsAlteration(ops=[node_settings.NodeSettingOp(key="log_level")])
+                ], **MS,
+            ), alter, None,
+        ),
+        "DescribeNodeSettings": Row(node_settings.DescribeNodeSettingsRequest(**MS), describe, None),
         "DescribeNode": Row(admin.DescribeNodeRequest(), describe, None),
     }  # fmt: skip
 
@@ -340,15 +352,15 @@ def rpc_of(what: str) -> str:
 
 
 def test_each_rpc_asks_for_what_kafka_documents_or_says_why_not() -> None:
-    asked: dict[str, set[tuple[int, int]]] = {}
+    requests: dict[str, set[tuple[int, int]]] = {}
     documented: dict[str, set[tuple[int, int]]] = {}
     for what, row in rows().items():
         needs = {(operation, kind) for some in row.enough for operation, kind, _ in some}
-        asked.setdefault(rpc_of(what), set()).update(needs)
+        requests.setdefault(rpc_of(what), set()).update(needs)
         documented.setdefault(rpc_of(what), set()).update(KAFKA[row.kafka] if row.kafka else ())
-    other = {rpc for rpc in asked if asked[rpc] != documented[rpc]}
+    other = {rpc for rpc in requests if requests[rpc] != documented[rpc]}
     assert other == DIFFERENT.keys() | OURS_ALONE
-    assert {rpc: asked[rpc] for rpc in DIFFERENT} == {rpc: needs for rpc, (needs, _) in DIFFERENT.items()}
+    assert {rpc: requests[rpc] for rpc in DIFFERENT} == {rpc: needs for rpc, (needs, _) in DIFFERENT.items()}
     assert {row.kafka for row in rows().values()} - {None} == KAFKA.keys()
 
 

@@ -1,4 +1,5 @@
-"""The judge of quotas notices what passes beyond them, and who waits without one; and seeds give it something to do."""
+"""The judge of quotas notices what passes beyond them, and users that wait without one; and seeds give it something to
+do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quotas in the steps of simulated nodes: who waits, who does not, and what the controller says."""
+"""Quotas in the steps of simulated nodes: which users wait, and the controller's answers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Limited(Quiet):
         return answers
 
     def limit(self, principal: str, **values: float | None) -> None:
-        """Sets quotas; every node knows of them afterwards."""
+        """Sets quotas; every node has them afterwards."""
         ops = [ClientQuotaOp(key=key, value=value) for key, value in values.items()]
         wanted = ClientQuotaAlteration(principal=principal, ops=ops)
         request = AlterClientQuotasRequest(alterations=[wanted], timeout_ms=5_000)
@@ -103,7 +103,7 @@ def test_a_producer_gets_its_rate_beside_others_that_get_what_they_want_and_copi
     cluster.run(4)
     assert 7 <= len(offsets(alice)) - before <= 9
     ends = {raft.last_id.index for raft in cluster.replicas_of(cluster.groups()[0]).values()}
-    assert len(ends) == 1, "followers are no clients"
+    assert len(ends) == 1, "followers are not clients"
     cluster.until(lambda: len(offsets(alice)) == 20, 10)
     assert offsets(alice) == sorted(offsets(alice))
 
@@ -147,8 +147,8 @@ def test_a_membership_is_not_lost_over_data() -> None:
     cluster.limit(ALICE, request_rate=1)
     calls = [cluster.send("alice", pb.MetadataRequest(all_topics=True), 1) for _ in range(10)]
     beat = groups_pb2.GroupHeartbeatRequest(group_id="readers", member_id="m1")
-    told = [cluster.send("alice", beat, node) for node in cluster.cluster.node_ids]
-    cluster.until(lambda: all(told), 0.2)
+    reported = [cluster.send("alice", beat, node) for node in cluster.cluster.node_ids]
+    cluster.until(lambda: all(reported), 0.2)
     assert sum(map(bool, calls)) <= 4
 
 

@@ -209,8 +209,8 @@ def test_who_may_alter_the_cluster_makes_rules_and_who_may_not_makes_none() -> N
     question = acls_pb2.CheckAclsRequest(
         operation=ACL_OPERATION_READ, resource_type=ACL_RESOURCE_TOPIC, resource_name=TOPIC, principal="User:bob"
     )
-    told = cluster.ask("alice", question, acls_pb2.CheckAclsResponse)
-    assert not told.HasField("error"), "Alter implies Describe"
+    reported = cluster.ask("alice", question, acls_pb2.CheckAclsResponse)
+    assert not reported.HasField("error"), "Alter implies Describe"
     refused_question = cluster.ask(
         "bob",
         acls_pb2.CheckAclsRequest(
@@ -236,7 +236,7 @@ def test_groups_are_listed_to_those_who_may_describe_them() -> None:
         return [each.error.code for each in answer.coordinators]
 
     refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    assert find("bob", "mine") == [refused], "nobody has coordinators made who may use none"
+    assert find("bob", "mine") == [refused], "a user who may use no coordinator creates none"
     image = cluster.cluster.processes[1].image
     assert image is not None
     assert list(image.topics) == [TOPIC]

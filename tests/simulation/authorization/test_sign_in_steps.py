@@ -19,7 +19,15 @@ from quorumlog.v1 import credentials_pb2, sign_in_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_RESOURCE_TOPIC
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
-from quorumlog.wire.scram import ClientFinal, ClientFirst, ServerFirst, auth_message, client_proof, salted_keys
+from quorumlog.wire.scram import (
+    ClientFinal,
+    ClientFirst,
+    ScramMechanism,
+    ServerFirst,
+    auth_message,
+    client_proof,
+    salted_keys,
+)
 
 PASSWORD, ITERATIONS = b"right and long", 4_096
 NODES = (1, 2, 3)
@@ -32,7 +40,7 @@ class SigningIn(Restricted):
         super().__init__(seed, checkpoint_entries=checkpoint_entries)
         self.allow(rule("User:carol", ACL_OPERATION_READ, ACL_RESOURCE_TOPIC, TOPIC))
         salt = b"salt of carol's."
-        keys = salted_keys(PASSWORD, salt, ITERATIONS)
+        keys = salted_keys(ScramMechanism.SHA_256, PASSWORD, salt, ITERATIONS)
         carol = credentials_pb2.ScramCredential(
             user="carol", salt=salt, stored_key=keys.stored_key, server_key=keys.server_key, iterations=ITERATIONS
         )
@@ -59,7 +67,7 @@ class SigningIn(Restricted):
             "carol", sign_in_pb2.BeginScramRequest(client_first=first.text), sign_in_pb2.BeginScramResponse, node
         )
         answer = ServerFirst.of(begun.server_first, first.nonce)
-        keys = salted_keys(PASSWORD, answer.salt, answer.iterations)
+        keys = salted_keys(ScramMechanism.SHA_256, PASSWORD, answer.salt, answer.iterations)
         final = ClientFinal(answer.nonce, b"")
         final = final._replace(proof=client_proof(keys, auth_message(first, answer, final)))
         request = sign_in_pb2.FinishScramRequest(client_first=first.text, client_final=final.text)
@@ -80,7 +88,7 @@ class SigningIn(Restricted):
         return answer
 
     def sees(self, node: int) -> list[str]:
-        """The topics that a node tells carol of."""
+        """The topics that a node shows to carol."""
         answer = self.ask("carol", pb.MetadataRequest(all_topics=True), pb.MetadataResponse, node)
         return [topic.name for topic in answer.topics]
 

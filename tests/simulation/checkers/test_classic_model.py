@@ -32,7 +32,7 @@ SYNCING = round_of(ClassicGroup(), member(A, "static"), member(B))
 
 
 class Log:
-    """A coordinator's log, and a history of what members are told."""
+    """A coordinator's log, and a history of what members receive."""
 
     def __init__(self, said: dict[str, bytes] | None = PARTS) -> None:
         self.model = ModelClassic()

@@ -1,4 +1,4 @@
-"""The model of a partition's log says what may be committed, given up and told, on hand-made logs."""
+"""The model of a partition's log decides what may be committed, given up and reported, on hand-made logs."""
 
 from __future__ import annotations
 

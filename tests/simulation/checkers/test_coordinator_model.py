@@ -74,7 +74,7 @@ class Log:
 
 @pytest.fixture
 def shared() -> Log:
-    """Two members with a partition each; the first is told to give a third one up."""
+    """Two members with a partition each; the first must release a third one."""
     shared = Log()
     shared.put(
         members=[member("a", assigned=(0,), revoking=(2,)), member("b", assigned=(1,))],

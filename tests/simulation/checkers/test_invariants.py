@@ -196,7 +196,7 @@ def test_a_vote_or_a_term_is_taken_back(cluster: Cluster, second: HardState, com
 
 
 def test_offsets_with_a_gap(cluster: Cluster) -> None:
-    with pytest.raises(Violation, match="not dense: batch at index 2 begins at 5 instead of 0"):
+    with pytest.raises(Violation, match="not dense: batch at index 2 starts at 5 instead of 0"):
         cluster.commit(FIRST, batch(identity(FIRST), "a", 5))
 
 
@@ -234,7 +234,7 @@ def test_images_that_differ_or_go_back(cluster: Cluster) -> None:
 
 
 def commits_one(cluster: Cluster) -> None:
-    """A consumer group without members has read a record of ``GROUP``, whose models know of none."""
+    """A consumer group without members has read a record of ``GROUP``, whose models have none."""
     topics = [Topic("t", b"t" * 16, {}), Topic(GROUPS_TOPIC, b"g" * 16, {})]
     partitions = [PartitionRecord(topic, 0, GROUP + place, (1, 2, 3), (1, 2, 3)) for place, topic in enumerate(topics)]
     cluster.judge.coordinators.learn(1, partitions)
@@ -251,7 +251,8 @@ def test_a_commit_beyond_the_end_of_a_log(cluster: Cluster) -> None:
 
 
 def test_where_the_log_of_a_deleted_topic_ends_is_known_to_nobody(cluster: Cluster) -> None:
-    """An offset beyond the end of a deleted topic may be committed: its leader may not know of the deletion yet."""
+    """An offset beyond the end of a deleted topic may be committed: its leader may not have applied the deletion
+    yet."""
     table = TopicTable(lambda node: False, lambda nodes: None)
     table.next_group = GROUP + 1
     cluster.judge.topics_at(1, table)
@@ -262,7 +263,7 @@ def test_where_the_log_of_a_deleted_topic_ends_is_known_to_nobody(cluster: Clust
 def test_a_leader_in_the_metadata_that_was_none(cluster: Cluster) -> None:
     cluster.step(1, Raft(is_leader=True))
     cluster.judge.leader_reported(GROUP, 1, 1)
-    with pytest.raises(Violation, match="says that node 2 leads epoch 1"):
+    with pytest.raises(Violation, match="has node 2 as leader in epoch 1"):
         cluster.judge.leader_reported(GROUP, 2, 1)
 
 

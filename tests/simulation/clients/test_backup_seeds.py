@@ -1,4 +1,4 @@
-"""The SDK's backups on virtual time: taken while all is hurt, restored into a fresh cluster that is hurt as well."""
+"""The SDK's backups on virtual time: taken while all is hurt, restored into a fresh cluster that also has faults."""
 
 from __future__ import annotations
 

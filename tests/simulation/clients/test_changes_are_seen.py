@@ -53,7 +53,7 @@ def administered(request: pytest.FixtureRequest) -> Iterator[Administered]:
 
 def test_a_topic_may_take_longer_to_be_served_than_is_usual(administered: Administered) -> None:
     administered.run(12)
-    assert administered.outcome is None, "nobody serves it yet"
+    assert administered.outcome is None, "no node serves it yet"
     administered.cluster.start(3)
     administered.until(lambda: administered.outcome is not None, DEFAULT_S)
     assert administered.outcome == "created"

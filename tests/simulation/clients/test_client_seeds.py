@@ -31,7 +31,7 @@ def test_fixed_seeds_keep_every_promise_to_the_shipped_clients(capsys: pytest.Ca
     assert not tally.failed, "\n".join(replay_line(result, Story.CLIENTS) for result in tally.failed)
     assert {f"client-{kind}" for kind in KINDS} <= set(struck), "every kind of fault happens in some seed"
     assert tally.acknowledged > 50 * len(SEEDS) and tally.group_records > 20 * len(SEEDS)
-    assert tally.happened["deletions"] > len(SEEDS) / 2, "topics are deleted and made anew meanwhile"
+    assert tally.happened["deletions"] > len(SEEDS) / 2, "topics are deleted and created again during the runs"
 
 
 @pytest.mark.parametrize("seed", [3, 29, 30, 57])

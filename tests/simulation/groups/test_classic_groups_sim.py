@@ -1,4 +1,4 @@
-"""Classic groups on simulated clusters: members come, go, die and stand still, and so do coordinators. In a generation
+"""Classic groups on simulated clusters: members join, leave, die and stall, and so do coordinators. In a generation
 each partition has one owner, nothing is answered from an older one, and in the end everything is shared out."""
 
 from __future__ import annotations

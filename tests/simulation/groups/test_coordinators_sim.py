@@ -49,8 +49,8 @@ class Grouped(Quiet):
         """The node that coordinates a group, as soon as one that runs says so."""
         end = self.scheduler.now + int(seconds * SECOND)
         while True:
-            asked = min(node for node, process in self.cluster.processes.items() if process.running)
-            found = self.ask(asked, groups_pb2.FindCoordinatorsRequest(group_ids=[group_id]))
+            contacted = min(node for node, process in self.cluster.processes.items() if process.running)
+            found = self.ask(contacted, groups_pb2.FindCoordinatorsRequest(group_ids=[group_id]))
             if found.coordinators and found.coordinators[0].node_id in self.running:
                 return found.coordinators[0].node_id
             assert self.scheduler.now < end, found
@@ -114,7 +114,7 @@ def numbers(answer: groups_pb2.GroupHeartbeatResponse) -> list[int]:
 @pytest.mark.parametrize(("nodes", "factor"), [(1, 1), (3, 3)])
 def test_coordinators_come_to_be_when_one_is_looked_for(nodes: int, factor: int) -> None:
     quiet = Grouped(1, coordinators=4, nodes=nodes)
-    assert not quiet.coordinators(), "nobody has asked"
+    assert not quiet.coordinators(), "no client has asked for one"
     quiet.find()
     images = [process.image for process in quiet.cluster.processes.values()]
     topic = next(image.topics[GROUPS_TOPIC] for image in images if image is not None)

@@ -1,4 +1,4 @@
-"""Members of consumer groups come, go, die and stand still: over whole clusters that are hurt, and over one bare
+"""Members of consumer groups join, leave, die and stall: over whole clusters that are hurt, and over one bare
 coordinator, where it goes a hundred times faster."""
 
 from __future__ import annotations

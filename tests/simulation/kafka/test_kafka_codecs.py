@@ -80,7 +80,7 @@ def test_small_fetches_get_gzip(compacted: tuple[Rig, KafkaCodec]) -> None:
 
 @pytest.mark.parametrize(("version", "codec"), [(4, KafkaCodec.NONE), (9, KafkaCodec.NONE), (10, KafkaCodec.ZSTD)])
 def test_zstd_is_served_from_version_ten(version: int, codec: KafkaCodec) -> None:
-    """KIP-110: before that, a client need not know it."""
+    """KIP-110: before that, a client need not support it."""
     rig = Rig()
     rows = rows_of(b"key", "zstd")
     assert rig.produce(kafka_batch(rows, KafkaCodec.ZSTD)).error_code == KafkaError.NONE

@@ -87,7 +87,7 @@ class GroupRig:
                 self.node = found.node_id
                 return
             self.cluster.run(0.2)
-        raise AssertionError("nobody coordinates the group")
+        raise AssertionError("no node coordinates the group")
 
     def topic_id(self) -> bytes:
         image = self.cluster.cluster.processes[1].image
@@ -107,9 +107,9 @@ class GroupRig:
 
     def commit(self, member: str, epoch: int, topic: OffsetCommitRequestTopic, version: int) -> int:
         request = OffsetCommitRequest(GROUP, epoch, member, topics=[topic])
-        (told,) = self.ask(request, version, OffsetCommitResponse).topics
-        assert (told.name, told.topic_id) == (topic.name, topic.topic_id)
-        return told.partitions[0].error_code
+        (reported,) = self.ask(request, version, OffsetCommitResponse).topics
+        assert (reported.name, reported.topic_id) == (topic.name, topic.topic_id)
+        return reported.partitions[0].error_code
 
     def committed(self, version: int, *topics: OffsetFetchRequestTopics, **asks: object) -> OffsetFetchResponseGroup:
         wanted = OffsetFetchRequestGroup(GROUP, topics=topics or None, **asks)  # type: ignore[arg-type]
@@ -149,12 +149,12 @@ def test_a_member_joins_lives_shares_and_leaves(rig: GroupRig) -> None:
     assert len(kept) == 2
     after = rig.beat("one", epoch, topic_partitions=[OwnedTopicPartitions(rig.topic_id(), kept)])
     assert after.member_epoch > epoch
-    told, epoch = second, second.member_epoch
+    reported, epoch = second, second.member_epoch
     for _ in range(3):
         answer = rig.beat("two", epoch)
         epoch = answer.member_epoch
-        told = answer if answer.assignment is not None else told
-    assert sorted(given(told) + kept) == [0, 1, 2, 3]
+        reported = answer if answer.assignment is not None else reported
+    assert sorted(given(reported) + kept) == [0, 1, 2, 3]
     left = rig.beat("one", -1)
     assert (left.error_code, left.member_epoch) == (KafkaError.NONE, -1)
     assert given(rig.beat("two", epoch)) == [0, 1, 2, 3]
@@ -212,7 +212,7 @@ def test_a_static_member_comes_back_and_another_of_its_name_is_refused(rig: Grou
 
 
 def test_what_a_member_omits_stays(rig: GroupRig) -> None:
-    """Kafka's consumer says what it wants in its first heartbeat, and null afterwards."""
+    """Kafka's consumer sends its subscription in its first heartbeat, and null afterwards."""
     said = {"rack_id": "r", "instance_id": "i", "server_assignor": "range", "subscribed_topic_regex": "x.*"}
     epoch = rig.join("one", **said).member_epoch
     assert rig.beat("one", epoch).error_code == KafkaError.NONE
@@ -231,14 +231,14 @@ def test_the_two_kinds_of_group_keep_apart(rig: GroupRig) -> None:
     join.member_id = named.member_id
     assert rig.ask(join, 9, JoinGroupResponse).error_code == KafkaError.NONE
     assert rig.join("one").error_code == KafkaError.INCONSISTENT_GROUP_PROTOCOL
-    (told,) = rig.ask(ConsumerGroupDescribeRequest([GROUP]), 1, ConsumerGroupDescribeResponse).groups
-    assert (told.error_code, told.members) == (KafkaError.GROUP_ID_NOT_FOUND, [])
+    (reported,) = rig.ask(ConsumerGroupDescribeRequest([GROUP]), 1, ConsumerGroupDescribeResponse).groups
+    assert (reported.error_code, reported.members) == (KafkaError.GROUP_ID_NOT_FOUND, [])
 
 
 def test_a_group_is_described_once_and_listed_by_its_kind(rig: GroupRig) -> None:
     joined = rig.join("one", rack_id="r", instance_id="i", server_assignor="range", subscribed_topic_regex="x.*")
-    asked = ConsumerGroupDescribeRequest([GROUP, "nobody", GROUP], True)
-    group, none = rig.ask(asked, 1, ConsumerGroupDescribeResponse).groups
+    request = ConsumerGroupDescribeRequest([GROUP, "nobody", GROUP], True)
+    group, none = rig.ask(request, 1, ConsumerGroupDescribeResponse).groups
     assert none.error_code == KafkaError.GROUP_ID_NOT_FOUND
     assert (group.group_state, group.assignor_name) == ("Stable", "range")
     assert (group.group_epoch, group.assignment_epoch) == (joined.member_epoch,) * 2
@@ -251,7 +251,7 @@ def test_a_group_is_described_once_and_listed_by_its_kind(rig: GroupRig) -> None
         assert has is not None
         (row,) = has.topic_partitions
         assert (row.topic_id, row.topic_name, list(row.partitions)) == (rig.topic_id(), TOPIC, [0, 1, 2, 3])
-    old = rig.ask(asked, 0, ConsumerGroupDescribeResponse).groups[0]
+    old = rig.ask(request, 0, ConsumerGroupDescribeResponse).groups[0]
     assert (old.members[0].member_type, old.authorized_operations) == (-1, group.authorized_operations)
     listed = rig.ask(ListGroupsRequest([], ["Consumer"]), 5, ListGroupsResponse)
     assert [(each.group_id, each.group_type, each.group_state) for each in listed.groups] == [
@@ -262,7 +262,7 @@ def test_a_group_is_described_once_and_listed_by_its_kind(rig: GroupRig) -> None
 
 def test_members_commit_and_read_by_their_epoch_and_name_topics_by_id(rig: GroupRig) -> None:
     epoch = rig.join("one").member_epoch
-    note = f"one {epoch} 1"  # By which the simulator knows whose commit it is.
+    note = f"one {epoch} 1"  # By which the simulator finds the member of the commit.
     by_id, by_name = (
         OffsetCommitRequestTopic(topic_id=rig.topic_id(), partitions=place(0, note)),
         OffsetCommitRequestTopic(TOPIC, partitions=place(0, note)),
@@ -318,8 +318,8 @@ def test_offsets_by_name_are_those_of_the_topic_that_has_it_now(rig: GroupRig) -
 def test_a_node_that_does_not_coordinate_the_group_says_so(rig: GroupRig) -> None:
     rig.node = next(node for node in rig.links if node != rig.node)
     assert rig.join("one").error_code == KafkaError.NOT_COORDINATOR
-    (told,) = rig.ask(ConsumerGroupDescribeRequest([GROUP]), 1, ConsumerGroupDescribeResponse).groups
-    assert told.error_code == KafkaError.NOT_COORDINATOR
+    (reported,) = rig.ask(ConsumerGroupDescribeRequest([GROUP]), 1, ConsumerGroupDescribeResponse).groups
+    assert reported.error_code == KafkaError.NOT_COORDINATOR
 
 
 def test_members_share_a_group_with_those_of_our_own_clients(rig: GroupRig) -> None:
@@ -365,12 +365,12 @@ def test_members_may_do_what_rules_say() -> None:
         )
 
     assert rig.join("one").error_code == KafkaError.GROUP_AUTHORIZATION_FAILED
-    (told,) = rig.ask(ConsumerGroupDescribeRequest([GROUP]), 1, ConsumerGroupDescribeResponse).groups
-    assert told.error_code == KafkaError.GROUP_AUTHORIZATION_FAILED
+    (reported,) = rig.ask(ConsumerGroupDescribeRequest([GROUP]), 1, ConsumerGroupDescribeResponse).groups
+    assert reported.error_code == KafkaError.GROUP_AUTHORIZATION_FAILED
     allow(ACL_OPERATION_READ, ACL_RESOURCE_GROUP, GROUP)
     rig.find()
     joined = rig.join("one")
-    assert given(joined) == [], "of a topic that it may not know of it hears nothing"
+    assert given(joined) == [], "it receives nothing of a topic that it may not see"
     allow(ACL_OPERATION_DESCRIBE, ACL_RESOURCE_TOPIC, TOPIC)
     assert rig.join("two").error_code == KafkaError.TOPIC_AUTHORIZATION_FAILED
     allow(ACL_OPERATION_READ, ACL_RESOURCE_TOPIC, TOPIC)

@@ -53,7 +53,7 @@ def epochs() -> tuple[FetchingRig, list[int]]:
 def test_an_epoch_ends_where_a_newer_one_has_its_first_record(epochs: tuple[FetchingRig, list[int]]) -> None:
     rig, (first, second, third) = epochs
     assert rig.epoch_end(first) == (NONE, first, 5)
-    # It has entries, though no records: it begins and ends where the next one begins.
+    # It has entries, though no records: it starts and ends where the next one starts.
     assert rig.epoch_end(second) == (NONE, second, 5)
     assert rig.epoch_end(third) == (NONE, third, 8)
 
@@ -62,7 +62,7 @@ def test_epochs_that_nobody_has_led_in_are_unknown(epochs: tuple[FetchingRig, li
     rig, known = epochs
     for epoch in (known[-1] + 1, 1 << 30, -1, -7):
         assert rig.epoch_end(epoch) == UNKNOWN
-    # From before the first entry: all that is known is where what came later begins.
+    # From before the first entry: all that is known is where what came later starts.
     assert rig.epoch_end(0) == (NONE, 0, 0)
 
 
@@ -122,7 +122,7 @@ def test_an_epoch_that_was_compacted_ends_at_the_latest_where_the_entries_begin(
     assert node is not None
     partition = cluster.partition(node)
     end = find_epoch_end(partition, partition._reader, first)
-    # A consumer whose position is at most the end of the compacted part is not told that its records are gone.
+    # A consumer whose position is at most the end of the compacted part does not learn that its records are gone.
     assert end is not None
     assert end.epoch == first
     assert partition.compacted_offset <= end.end_offset <= partition.high_watermark

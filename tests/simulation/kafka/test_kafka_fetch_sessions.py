@@ -103,7 +103,7 @@ def test_a_forgotten_partition_is_silent() -> None:
     elsewhere = next(number for number in range(5) if rig.leader_of(TOPIC, number) != node)
     consumer = Consumer(rig, rig.link(node))
     consumer.fetch({first: 0, second: 0, elsewhere: 0})
-    # Who leads it is another node, which each answer says until it is forgotten.
+    # Its leader is another node, which each answer reports until it is forgotten.
     for _ in range(2):
         assert consumer.fetch()[elsewhere].error_code == KafkaError.NOT_LEADER_OR_FOLLOWER
     assert consumer.fetch(forgotten=[second, elsewhere]) == {}
@@ -221,8 +221,8 @@ def test_a_session_with_a_topic_that_is_not_there_does_not_wait(rig: FetchingRig
     consumer = Consumer(rig)
     consumer.fetch_of({TOPIC: {0: 0}, "nowhere": {0: 0}})
     began = rig.scheduler.now
-    told = consumer.fetch_of({}, max_wait_ms=5_000)
-    assert told["nowhere"][0].error_code == KafkaError.UNKNOWN_TOPIC_OR_PARTITION
+    reported = consumer.fetch_of({}, max_wait_ms=5_000)
+    assert reported["nowhere"][0].error_code == KafkaError.UNKNOWN_TOPIC_OR_PARTITION
     assert rig.scheduler.now - began < SECOND
 
 
@@ -255,13 +255,13 @@ def test_a_topic_that_is_deleted_is_told_of_and_by_name_its_successor_is_read(ve
     rig.produce(5)
     consumer.epoch += 1
     answer = rig.ask(consumer.link, of_session(consumer), version, FetchResponse)
-    (told,) = answer.responses[0].partitions
+    (reported,) = answer.responses[0].partitions
     if version == BY_ID:
-        assert told.error_code == KafkaError.UNKNOWN_TOPIC_ID
+        assert reported.error_code == KafkaError.UNKNOWN_TOPIC_ID
     elif rig.leader_of(TOPIC) == node:
-        assert (told.error_code, told.high_watermark) == (0, 5)
+        assert (reported.error_code, reported.high_watermark) == (0, 5)
     else:
-        assert told.error_code == KafkaError.NOT_LEADER_OR_FOLLOWER
+        assert reported.error_code == KafkaError.NOT_LEADER_OR_FOLLOWER
 
 
 def of_session(consumer: Consumer) -> fetch_requests.FetchRequest:
@@ -412,8 +412,8 @@ def test_rights_that_change_are_told_in_a_session_and_epochs_need_describe() -> 
     assert begun.responses[0].partitions[0].error_code == KafkaError.UNKNOWN_TOPIC_OR_PARTITION
     allow(ACL_OPERATION_DESCRIBE)
     assert epoch_end() == KafkaError.NONE
-    told = fetch(begun.session_id, 1, 5_000).responses[0].partitions[0]
-    assert told.error_code == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    reported = fetch(begun.session_id, 1, 5_000).responses[0].partitions[0]
+    assert reported.error_code == KafkaError.TOPIC_AUTHORIZATION_FAILED
     allow(ACL_OPERATION_READ)
     assert fetch(begun.session_id, 2).responses[0].partitions[0].error_code == KafkaError.NONE
     assert fetch(begun.session_id, 3).responses == []

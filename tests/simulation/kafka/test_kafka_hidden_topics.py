@@ -284,7 +284,7 @@ def membership(
     assignor: str | None = None,
 ) -> Make:
     """Returns the maker of a heartbeat. Unless it joins, its member is unknown, so that answers are independent."""
-    member = "m" if epoch == 0 else "nobody"
+    member = "m" if epoch == 0 else "stranger"
 
     def make(topic_id: bytes) -> KafkaMessage:
         rows = None if owned is None else [consumer_group_requests.OwnedTopicPartitions(topic_id, owned)]
@@ -314,11 +314,11 @@ NAMING: dict[str, Make] = {
     "Produce twice to a partition": produce(0, 0),
     "Produce to no partition": produce(7, -1),
     "Produce nothing": produce(0, records=None),
-    "Produce what is no batch": produce(0, records=b"no batch"),
+    "Produce without a batch": produce(0, records=b"no batch"),
     "Produce damaged records": produce(0, records=DAMAGED),
     "Produce in a transaction": produce(0, transaction="t"),
     "Produce without an answer": produce(0, acks=0),
-    "Produce to more partitions than a node takes": produce(*range(MAX_ITEMS + 1)),
+    "Produce to more partitions than the limit": produce(*range(MAX_ITEMS + 1)),
     "Fetch": fetch((0, 0)),
     "Fetch twice of a partition": fetch((0, 0), (0, 0)),
     "Fetch from an impossible offset": fetch((0, -3), (0, 10_000), (-1, 0), (7, 0)),
@@ -332,7 +332,7 @@ NAMING: dict[str, Make] = {
     "Metadata by id": metadata(by_id=True, operations=True),
     "Metadata of all": lambda topic_id: metadata_requests.MetadataRequest(None),
     "OffsetCommit": commit(OWN),
-    "OffsetCommit of nobody": commit(OWN, "nobody", 5),
+    "OffsetCommit of a stranger": commit(OWN, "stranger", 5),
     "OffsetCommit of another group": commit(OTHERS),
     "OffsetFetch": committed(OWN),
     "OffsetFetch of all": all_committed,
@@ -349,6 +349,7 @@ NAMING: dict[str, Make] = {
     "DeleteRecords of impossible places": truncation((0, 5), (0, 5), (-1, 5), (7, -9)),
     "DescribeConfigs": description(),
     "DescribeConfigs of a key": description("retention.ms"),
+    "ListConfigResources": lambda topic_id: config_requests.ListConfigResourcesRequest(),
     "AlterConfigs": replacement(retention_ms="1000"),
     "AlterConfigs to the defaults": replacement(),
     "AlterConfigs without effect": replacement(segment_bytes="1000"),
@@ -391,7 +392,7 @@ NAMING: dict[str, Make] = {
     "DescribeLogDirs of no partition": log_dirs({SECRET: [7, -1], TOPIC: [0]}),
     "DescribeLogDirs of all": log_dirs(None),
     "DescribeLogDirs of nothing": log_dirs({}),
-    "DescribeLogDirs of more than a node takes": log_dirs({SECRET: list(range(MAX_ITEMS + 1))}),
+    "DescribeLogDirs of more than the limit": log_dirs({SECRET: list(range(MAX_ITEMS + 1))}),
     "DescribeAcls": rules(SECRET, _LITERAL),
     "DescribeAcls that match": rules(SECRET, _MATCH),
     "DescribeAcls of all": rules(None, _ANY_PATTERN),
@@ -404,7 +405,7 @@ NAMING: dict[str, Make] = {
     "ConsumerGroupHeartbeat": membership(OTHERS, [SECRET]),
     "ConsumerGroupHeartbeat in one's group": membership(JOINED, [SECRET, TOPIC]),
     "ConsumerGroupHeartbeat by a pattern": membership(JOINED, None, pattern="sec.*"),
-    "ConsumerGroupHeartbeat by what is no pattern": membership(JOINED, None, pattern="("),
+    "ConsumerGroupHeartbeat by an invalid pattern": membership(JOINED, None, pattern="("),
     "ConsumerGroupHeartbeat that owns it": membership(JOINED, [SECRET], epoch=5, owned=[0, 1]),
     "ConsumerGroupHeartbeat that owns too much": membership(JOINED, [SECRET], epoch=1, owned=[-1, 7, 7]),
     "ConsumerGroupHeartbeat by no assignor": membership(JOINED, [SECRET], assignor="none"),
@@ -505,7 +506,7 @@ class Rig(Restricted):
 
     def told_in_session(self, topic_id: bytes, version: int, node: int) -> tuple[Told, ...]:
         """Returns her answers in a fetch session, one per request, without the session's id, which always differs."""
-        link, told = Link("alice", self.cluster, node, self.scheduler), []
+        link, reported = Link("alice", self.cluster, node, self.scheduler), []
 
         def ask(number: int, epoch: int, partitions: list[int], forgotten: list[int]) -> fetch_responses.FetchResponse:
             wanted = [fetch_requests.FetchPartition(each, -1, 0, partition_max_bytes=1_000) for each in partitions]
@@ -521,7 +522,7 @@ class Rig(Restricted):
             self.until(lambda: sent in link.answers, 10)
             answer = link.answers[sent]
             assert isinstance(answer, fetch_responses.FetchResponse)
-            told.append(Told(b"".join(encode(replace(answer, session_id=0), version)), tuple(link.questions)))
+            reported.append(Told(b"".join(encode(replace(answer, session_id=0), version)), tuple(link.questions)))
             return answer
 
         number = ask(0, 0, [0, 7], []).session_id
@@ -529,7 +530,7 @@ class Rig(Restricted):
         ask(number, 2, [1, 0], [7])
         ask(number, 3, [], [0, 1])
         ask(number, 4, [0], [])
-        return tuple(told)
+        return tuple(reported)
 
     def told_by_all(self, make: Make, topic_id: bytes) -> dict[tuple[int, int], Told]:
         """The same of each version and each node."""

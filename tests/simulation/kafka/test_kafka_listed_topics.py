@@ -170,7 +170,8 @@ class ListedRig(Rig):
         }
 
     def answers(self, make: Make, topic: Named) -> dict[int, KafkaMessage]:
-        """The answer to each version of a request: of the coordinator where it names a group, else of the leader."""
+        """The answer to each version of a request: of the coordinator where it names a group, otherwise of the
+        leader."""
         message = make(topic)
         node = self.coordinator if isinstance(message, committed_requests.OffsetFetchRequest) else topic.leader
         table, kind = served_versions(), type(message)

@@ -76,7 +76,7 @@ _numbers = itertools.count()
 #: By name; from 13 on by id.
 PRODUCE, FETCH = 12, 12
 GROUP = "readers"
-#: About when the simulator's clocks begin.
+#: About when the simulator's clocks start.
 WALL_MS = 1_700_000_000_000
 
 
@@ -101,8 +101,8 @@ class Rig(Quiet):
         limits: NodeLimits | None = None,
     ) -> None:
         super().__init__(seed, kafka=kafka, limits=limits)
-        self.until(lambda: self.image.feature_level >= 2 and self.topic_leader() is not None, 20)
-        self.run(0.5)  # All nodes have heard of that.
+        self.until(lambda: self.image.feature_level >= 3 and self.topic_leader() is not None, 20)
+        self.run(0.5)  # All nodes have applied that.
         self.links = {
             node: SimKafkaLink(f"kafka-{node}", self.cluster, node, self.scheduler, creates_topics=creates_topics)
             for node in self.cluster.node_ids
@@ -210,7 +210,7 @@ def test_a_batch_that_was_sent_before_is_appended_once() -> None:
 
 
 def test_a_producer_that_is_not_known_any_more_is_told_where_the_log_begins_and_goes_on_in_another_epoch() -> None:
-    """Java's producer sends the same for two minutes where it is not told, and gives up."""
+    """Java's producer sends the same for two minutes if it receives no answer, and gives up."""
     rig = Rig()
     rig.produce()
     place = topic_requests.DeleteRecordsTopic(TOPIC, [topic_requests.DeleteRecordsPartition(0, 2)])
@@ -560,7 +560,7 @@ def test_topics_are_created_as_kafkas_defaults_have_it_and_told_as_they_are() ->
 
 
 def test_underscored_topics_serve_records(rig: Rig) -> None:
-    """A topic of a tool whose name begins with ``__`` is like any other; only ``__groups`` is internal."""
+    """A topic of a tool whose name starts with ``__`` is like any other; only ``__groups`` is internal."""
     name = "__debezium-heartbeat.shop"
     answer = rig.ask(creation(topic_requests.CreatableTopic(name, 1, 3)), 7, CreateTopicsResponse)
     assert answer.topics[0].error_code == KafkaError.NONE
@@ -638,6 +638,9 @@ def test_configurations_are_described_replaced_and_changed_key_by_key() -> None:
     assert changed("retention.ms", 2, "1") == KafkaError.INVALID_REQUEST
     assert changed("retention.ms", 0) == KafkaError.INVALID_REQUEST
     assert changed("no.such.key", 0, "1") == KafkaError.INVALID_CONFIG
+    assert changed("max.compaction.lag.ms", 0, "60000") == KafkaError.NONE
+    assert described()["max.compaction.lag.ms"] == ("60000", 1)
+    assert changed("min.compaction.lag.ms", 0, "60001") == KafkaError.INVALID_CONFIG
     assert replaced(node, "1", log_retention_ms="1") == KafkaError.INVALID_CONFIG
     assert replaced(node, "1") == KafkaError.NONE, "nothing is set of nodes: what is cleared stays as it is"
     assert replaced(99, "1") == KafkaError.INVALID_REQUEST
@@ -647,8 +650,6 @@ def test_configurations_are_described_replaced_and_changed_key_by_key() -> None:
 @pytest.mark.parametrize(
     ("name", "default", "other"),
     [
-        ("min.compaction.lag.ms", "0", "1000"),
-        ("max.compaction.lag.ms", "9223372036854775807", "1000"),
         ("unclean.leader.election.enable", "false", "true"),
         ("remote.storage.enable", "false", "true"),
     ],
@@ -682,6 +683,33 @@ def test_unsupported_keys_have_defaults_only(rig: Rig, topic: str, name: str, de
                 assert f"{name} is not supported: leave it out, or set it to {default}" in (answer.error_message or "")
 
 
+def test_words_are_added_to_the_cleanup_policy() -> None:
+    """IncrementalAlterConfigs adds words to a list and removes them (KIP-339), beginning with the default."""
+    rig = Rig()
+
+    def changed(operation: int, value: str | None, name: str = "cleanup.policy") -> tuple[int, str | None]:
+        config = config_requests.IncrementalAlterConfigsRequestAlterableConfig(name, operation, value)
+        change = config_requests.IncrementalAlterConfigsRequestAlterConfigsResource(2, TOPIC, [config])
+        request = config_requests.IncrementalAlterConfigsRequest([change])
+        answer = rig.ask(request, 1, IncrementalAlterConfigsResponse, node=1)
+        rig.run(0.5)
+        resource = config_requests.DescribeConfigsResource(2, TOPIC, ["cleanup.policy"])
+        described = rig.ask(config_requests.DescribeConfigsRequest([resource]), 4, DescribeConfigsResponse, node=1)
+        return answer.responses[0].error_code, described.results[0].configs[0].value
+
+    appended, subtracted = 2, 3
+    assert changed(appended, "compact") == (KafkaError.NONE, "delete,compact")
+    assert changed(appended, "compact,delete") == (KafkaError.NONE, "delete,compact")
+    assert changed(subtracted, "delete") == (KafkaError.NONE, "compact")
+    assert changed(subtracted, "delete") == (KafkaError.NONE, "compact")
+    assert changed(subtracted, "compact") == (KafkaError.INVALID_CONFIG, "compact")
+    assert changed(appended, "shred") == (KafkaError.INVALID_CONFIG, "compact")
+    assert changed(appended, None) == (KafkaError.INVALID_REQUEST, "compact")
+    assert changed(4, "delete") == (KafkaError.INVALID_REQUEST, "compact")
+    assert changed(appended, "1", "retention.ms") == (KafkaError.INVALID_REQUEST, "compact")
+    assert changed(0, "compact,delete") == (KafkaError.NONE, "compact,delete")
+
+
 # -- groups -------------------------------------------------------------------------------------------------------
 
 
@@ -695,7 +723,7 @@ def coordinator(rig: Rig, group: str = GROUP) -> int:
             return found.node_id
         assert found.error_code in (KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR)
         rig.run(0.2)
-    raise AssertionError("nobody coordinates the group")
+    raise AssertionError("no node coordinates the group")
 
 
 @pytest.mark.parametrize(
@@ -739,7 +767,7 @@ def test_a_member_joins_syncs_lives_commits_and_leaves() -> None:
     assert (joined.error_code, joined.leader, joined.protocol_name) == (KafkaError.NONE, member, "range")
     assert [each.metadata for each in joined.members] == [b"likes"]
     generation = joined.generation_id
-    note = f"{member} {generation} 1"  # By which the simulator knows whose commit it is.
+    note = f"{member} {generation} 1"  # By which the simulator finds the member of the commit.
     rig.produce()
     assignments = [membership_requests.SyncGroupRequestAssignment(member, b"all of it")]
     sync = membership_requests.SyncGroupRequest(GROUP, generation, member, None, "consumer", "range", assignments)
@@ -759,8 +787,8 @@ def test_a_member_joins_syncs_lives_commits_and_leaves() -> None:
     assert [each.partitions[0].error_code for each in committed.topics] == [0, KafkaError.UNKNOWN_TOPIC_OR_PARTITION]
     wanted = committed_requests.OffsetFetchRequestGroup(GROUP, topics=None)
     (group,) = rig.ask(committed_requests.OffsetFetchRequest(groups=[wanted]), 8, OffsetFetchResponse, node).groups
-    (told,) = group.topics[0].partitions
-    assert (told.committed_offset, told.committed_leader_epoch, told.metadata) == (2, 3, note)
+    (reported,) = group.topics[0].partitions
+    assert (reported.committed_offset, reported.committed_leader_epoch, reported.metadata) == (2, 3, note)
     old = committed_requests.OffsetFetchRequest(GROUP, [committed_requests.OffsetFetchRequestTopic(TOPIC, [0, 1])])
     (topic,) = rig.ask(old, 7, OffsetFetchResponse, node).topics
     assert [each.committed_offset for each in topic.partitions] == [2, -1]
@@ -796,8 +824,8 @@ def test_a_name_that_a_request_repeats_is_answered_at_length_once() -> None:
     fetched = rig.ask(committed_requests.OffsetFetchRequest(groups=wanted), 8, OffsetFetchResponse, node)
     assert {each.error_code for each in fetched.groups} == {KafkaError.INVALID_REQUEST}
     resources = [config_requests.DescribeConfigsResource(2, TOPIC, None)] * 3
-    told = rig.ask(config_requests.DescribeConfigsRequest(resources), 4, DescribeConfigsResponse, node=1).results
-    assert [(each.error_code, bool(each.configs)) for each in told] == [
+    reported = rig.ask(config_requests.DescribeConfigsRequest(resources), 4, DescribeConfigsResponse, node=1).results
+    assert [(each.error_code, bool(each.configs)) for each in reported] == [
         (KafkaError.NONE, True),
         (KafkaError.INVALID_REQUEST, False),
         (KafkaError.INVALID_REQUEST, False),
@@ -833,7 +861,7 @@ def test_kafkas_clients_may_do_what_rules_say_of_the_anonymous() -> None:
         answer = ask(produce_of(batch_of(b"key")), PRODUCE, ProduceResponse)
         return answer.responses[0].partition_responses[0].error_code
 
-    assert produced() == KafkaError.UNKNOWN_TOPIC_OR_PARTITION, "who may not describe a topic hears of none"
+    assert produced() == KafkaError.UNKNOWN_TOPIC_OR_PARTITION, "a user who may not describe a topic sees none"
     unknown = ask(produce_of(batch_of(b"key"), "nowhere"), PRODUCE, ProduceResponse)
     assert unknown.responses[0].partition_responses[0].error_code == KafkaError.UNKNOWN_TOPIC_OR_PARTITION
     assert ask(metadata_requests.MetadataRequest(None), 12, MetadataResponse).topics == []
@@ -901,7 +929,7 @@ def test_batches_behind_one_that_is_looked_at_stay_behind_it() -> None:
         for sequence, codec in enumerate((KafkaCodec.GZIP, KafkaCodec.NONE))
     ]
     both = produce_of(batches[0], "compacted")
-    # A batch of another partition stands before it, and is looked at first.
+    # A batch of another partition is before it, and is looked at first.
     other = produce_requests.PartitionProduceData(1, batch_of(b"key"))
     both.topic_data[0].partition_data = [other, *both.topic_data[0].partition_data]
     numbers = [link.send(both, PRODUCE), link.send(produce_of(batches[1], "compacted"), PRODUCE)]

@@ -76,7 +76,7 @@ def displaced(nodes: KafkaNodes, topic: str) -> None:
     assert moved(nodes, move_of(topic, [2, 3, 1])) == [KafkaError.NONE]
     nodes.until(lambda: nodes.record(topic).replicas == (2, 3, 1), 20)
     nodes.until(lambda: set(nodes.record(topic).isr) == {1, 2, 3}, 20)
-    nodes.run(0.5)  # All nodes have heard of that.
+    nodes.run(0.5)  # All nodes have applied that.
     assert nodes.led_by(nodes.record(topic).group) == 1
 
 
@@ -91,8 +91,8 @@ def nodes() -> KafkaNodes:
 
 def test_a_leadership_goes_to_the_preferred_leader_when_it_is_asked_for(nodes: KafkaNodes) -> None:
     displaced(nodes, "elected")
-    asked = election_of(("elected", [0, 7]), ("nowhere", [0]))
-    answer = nodes.ask(asked, ElectLeadersResponse, node=3)
+    request = election_of(("elected", [0, 7]), ("nowhere", [0]))
+    answer = nodes.ask(request, ElectLeadersResponse, node=3)
     assert answer.error_code == KafkaError.NONE
     assert outcomes_of(answer) == {
         ("elected", 0): KafkaError.NONE,
@@ -141,7 +141,7 @@ def test_a_preferred_leader_that_is_down_is_not_available() -> None:
 
 
 def made_where_nobody_leads(nodes: KafkaNodes, topic: str, replicas: Sequence[int]) -> None:
-    """Creates a topic whose preferred leader stands still, so that it is not led for a while."""
+    """Creates a topic whose preferred leader is stalled, so that it is not led for a while."""
     nodes.cluster.processes[replicas[0]].pause()
     placed = [admin_pb2.ReplicaAssignment(replicas=replicas)]
     request = admin_pb2.CreateTopicsRequest(
@@ -159,7 +159,7 @@ def test_a_new_topic_whose_leader_is_just_elected_needs_no_election() -> None:
     answer = nodes.ask(election_of(("new", [0])), ElectLeadersResponse)
     assert outcomes_of(answer) == {("new", 0): KafkaError.ELECTION_NOT_NEEDED}
     everywhere = nodes.ask(ElectLeadersRequest(PREFERRED, None, 10_000), ElectLeadersResponse)
-    assert nodes.record("new").leader == -1, "somebody leads by now"
+    assert nodes.record("new").leader == -1, "it has a leader by now"
     assert (everywhere.error_code, outcomes_of(everywhere)) == (KafkaError.NONE, {})
 
 
@@ -212,7 +212,7 @@ def test_null_cancels_a_move_and_no_nodes_are_no_cancellation() -> None:
     nodes.cluster.processes[3].pause()
     assert moved(nodes, move_of("undecided", [3])) == [KafkaError.NONE]
     assert moved(nodes, move_of("undecided", [])) == [KafkaError.INVALID_REPLICA_ASSIGNMENT]
-    assert nodes.record("undecided").target == (3,), "the move goes on"
+    assert nodes.record("undecided").target == (3,), "the move continues"
     assert moved(nodes, move_of("undecided", None)) == [KafkaError.NONE]
     nodes.cluster.processes[3].resume()
     nodes.until(lambda: not nodes.record("undecided").is_moving, 30)
@@ -297,8 +297,8 @@ def test_each_node_tells_of_the_replicas_on_its_own_disk(nodes: KafkaNodes) -> N
         found = disk_of(nodes, node)
         assert {number for topic, number in found if topic == "spread"} == {node - 1}
         assert (TOPIC, 0) in found
-    asked = [DescribableLogDirTopic("spread", [0, 1, 9]), DescribableLogDirTopic("nowhere", [0])]
-    assert set(disk_of(nodes, 1, asked)) == {("spread", 0)}
+    requests = [DescribableLogDirTopic("spread", [0, 1, 9]), DescribableLogDirTopic("nowhere", [0])]
+    assert set(disk_of(nodes, 1, requests)) == {("spread", 0)}
     assert disk_of(nodes, 1, []) == {}, "no partitions are none, and not all"
 
 
@@ -308,16 +308,16 @@ def test_a_disk_is_told_of_while_new_replicas_have_nothing_on_it_yet(seed: int) 
     topic = admin_pb2.NewTopic(name="fresh", num_partitions=8, replication_factor=3)
     creation = admin_pb2.CreateTopicsRequest(topics=[topic], timeout_ms=5_000)
     nodes.cluster.request("admin", 1, creation, [].append)
-    told: list[object] = []
+    reported: list[object] = []
     for _ in range(400):
         nodes.run(0.001)
         for node in nodes.cluster.node_ids:
-            nodes.cluster.request("admin", node, admin_pb2.DescribeLogDirRequest(), told.append)
+            nodes.cluster.request("admin", node, admin_pb2.DescribeLogDirRequest(), reported.append)
     nodes.run(1)
-    assert len(told) == 400 * 3
+    assert len(reported) == 400 * 3
     sizes = [
         {each.partition: each.size_bytes for each in answer.replicas if each.topic == "fresh"}  # type: ignore[attr-defined]
-        for answer in told
+        for answer in reported
     ]
     assert sizes[0] == {}
     assert sizes[-1] == dict.fromkeys(range(8), 0)
@@ -326,11 +326,11 @@ def test_a_disk_is_told_of_while_new_replicas_have_nothing_on_it_yet(seed: int) 
 def test_a_disk_with_many_replicas_is_told_of_in_pages(nodes: KafkaNodes, monkeypatch: pytest.MonkeyPatch) -> None:
     nodes.create_on("many", *([1] for _ in range(7)))
     whole = disk_of(nodes, 1)
-    asked = [DescribableLogDirTopic("many", [6, 5, 4, 3])]
-    some = disk_of(nodes, 1, asked)
+    requests = [DescribableLogDirTopic("many", [6, 5, 4, 3])]
+    some = disk_of(nodes, 1, requests)
     monkeypatch.setattr(log_dirs, "REPLICAS_PER_PAGE", 2)
     assert disk_of(nodes, 1) == whole
-    assert disk_of(nodes, 1, asked) == some
+    assert disk_of(nodes, 1, requests) == some
     assert sorted(some) == [("many", number) for number in (3, 4, 5, 6)]
 
 

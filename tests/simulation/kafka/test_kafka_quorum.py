@@ -56,8 +56,8 @@ def quorum(nodes: KafkaNodes, node: int = 1) -> QuorumPartition:
 
 def test_who_asks_many_times_in_one_request_is_told_once(nodes: KafkaNodes) -> None:
     answer = nodes.ask(question(*[(METADATA_TOPIC, 0)] * 3), DescribeQuorumResponse, 1)
-    told, *others = (partition for topic in answer.topics for partition in topic.partitions)
-    assert len(told.current_voters) == 3
+    reported, *others = (partition for topic in answer.topics for partition in topic.partitions)
+    assert len(reported.current_voters) == 3
     assert [(each.error_code, each.current_voters) for each in others] == [(KafkaError.INVALID_REQUEST, [])] * 2
 
 
@@ -65,14 +65,14 @@ def test_who_asks_many_times_in_one_request_is_told_once(nodes: KafkaNodes) -> N
 def test_any_node_tells_who_votes_who_leads_and_how_far_each_is(nodes: KafkaNodes, node: int) -> None:
     leader = nodes.led_by(METADATA_GROUP)
     asked_at_ms = wall_ms(nodes)
-    told = quorum(nodes, node)
-    assert (told.error_code, told.leader_id) == (KafkaError.NONE, leader)
-    assert told.leader_epoch > 0
-    assert sorted(each.replica_id for each in told.current_voters) == [1, 2, 3]
-    assert not told.observers
-    by_node = {each.replica_id: each for each in told.current_voters}
-    assert len({each.replica_directory_id for each in told.current_voters} - {bytes(16)}) == 3
-    assert {each.log_end_offset for each in told.current_voters} == {told.high_watermark}
+    reported = quorum(nodes, node)
+    assert (reported.error_code, reported.leader_id) == (KafkaError.NONE, leader)
+    assert reported.leader_epoch > 0
+    assert sorted(each.replica_id for each in reported.current_voters) == [1, 2, 3]
+    assert not reported.observers
+    by_node = {each.replica_id: each for each in reported.current_voters}
+    assert len({each.replica_directory_id for each in reported.current_voters} - {bytes(16)}) == 3
+    assert {each.log_end_offset for each in reported.current_voters} == {reported.high_watermark}
     own = by_node.pop(leader)
     assert own.last_fetch_timestamp == NEVER, "it does not fetch from itself"
     assert asked_at_ms <= own.last_caught_up_timestamp <= wall_ms(nodes)
@@ -83,10 +83,10 @@ def test_any_node_tells_who_votes_who_leads_and_how_far_each_is(nodes: KafkaNode
 
 def test_nodes_are_told_with_their_addresses_for_kafkas_clients(nodes: KafkaNodes) -> None:
     answer = nodes.ask(METADATA, DescribeQuorumResponse)
-    told = {each.node_id: [(one.name, one.host, one.port) for one in each.listeners] for each in answer.nodes}
+    reported = {each.node_id: [(one.name, one.host, one.port) for one in each.listeners] for each in answer.nodes}
     registered = {node: broker.endpoint(Listener.KAFKA) for node, broker in nodes.image.brokers.items()}
-    assert told == {node: [("KAFKA", host, port)] for node, (host, port) in registered.items()}
-    assert set(told) == {1, 2, 3}
+    assert reported == {node: [("KAFKA", host, port)] for node, (host, port) in registered.items()}
+    assert set(reported) == {1, 2, 3}
 
 
 def test_a_voter_that_falls_behind_is_not_told_to_have_caught_up(nodes: KafkaNodes) -> None:
@@ -95,9 +95,9 @@ def test_a_voter_that_falls_behind_is_not_told_to_have_caught_up(nodes: KafkaNod
     nodes.cluster.processes[victim].pause()
     nodes.create("one-more", 1)
     nodes.run(0.2)
-    told = quorum(nodes, leader)
-    behind = next(each for each in told.current_voters if each.replica_id == victim)
-    assert behind.log_end_offset < told.high_watermark
+    reported = quorum(nodes, leader)
+    behind = next(each for each in reported.current_voters if each.replica_id == victim)
+    assert behind.log_end_offset < reported.high_watermark
     assert behind.last_caught_up_timestamp == NEVER
     assert 0 < behind.last_fetch_timestamp < wall_ms(nodes)
 
@@ -106,9 +106,9 @@ def test_a_quorum_without_a_leader_is_not_available(nodes: KafkaNodes) -> None:
     for node in (2, 3):
         nodes.cluster.processes[node].die(silent=False)
     nodes.until(lambda: nodes.led_by(METADATA_GROUP) in (None, NO_NODE), 20)
-    told = quorum(nodes)
-    assert (told.error_code, told.leader_id) == (KafkaError.LEADER_NOT_AVAILABLE, NO_NODE)
-    assert not told.current_voters
+    reported = quorum(nodes)
+    assert (reported.error_code, reported.leader_id) == (KafkaError.LEADER_NOT_AVAILABLE, NO_NODE)
+    assert not reported.current_voters
 
 
 def test_only_the_metadata_have_a_quorum(nodes: KafkaNodes) -> None:
@@ -136,6 +136,6 @@ def test_who_may_not_describe_the_cluster_is_told_so() -> None:
             pattern_type=ACL_PATTERN_LITERAL,
         )
     )
-    told = ask_through(cluster, link, METADATA, DescribeQuorumResponse)
-    assert told.error_code == KafkaError.NONE
-    assert told.topics[0].partitions[0].leader_id in (1, 2, 3)
+    reported = ask_through(cluster, link, METADATA, DescribeQuorumResponse)
+    assert reported.error_code == KafkaError.NONE
+    assert reported.topics[0].partitions[0].leader_id in (1, 2, 3)

@@ -19,7 +19,7 @@ from tests.support.kafka_batches import KafkaRow, changed, kafka_batch
 from tests.support.kafka_nodes import KafkaNodes
 from tests.support.quiet_cluster import SECOND
 
-#: About when the simulator's clocks begin.
+#: About when the simulator's clocks start.
 WALL_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
 YEAR_MS = 365 * 24 * HOUR_MS

@@ -46,7 +46,7 @@ from quorumlog.server.kafka.codec.administration.user_responses import (
 )
 from quorumlog.server.kafka.handlers.error_codes import KafkaError
 from quorumlog.simulator.world.kafka_link import SimKafkaLink
-from quorumlog.wire.scram import salted_keys
+from quorumlog.wire.scram import ScramMechanism, salted_keys
 from tests.support.kafka_nodes import KafkaNodes, ask_through
 from tests.support.restricted_cluster import Restricted
 
@@ -130,7 +130,7 @@ def test_rules_are_created_found_by_filters_and_deleted(nodes: KafkaNodes) -> No
     assert rules(nodes, filter_of(principal="User:*", host="*")) == {"User:* 8 2 * 3"}
     for nothing in (filter_of(host="10.0.0.1"), filter_of(kind=DELEGATION_TOKEN), filter_of(operation=CLUSTER_ACTION)):
         assert rules(nodes, nothing) == set()
-    asked = DeleteAclsRequest(
+    request = DeleteAclsRequest(
         [
             DeleteAclsFilter(*filter_of("orders")),
             DeleteAclsFilter(*filter_of(host="10.0.0.1")),
@@ -138,7 +138,7 @@ def test_rules_are_created_found_by_filters_and_deleted(nodes: KafkaNodes) -> No
             DeleteAclsFilter(*filter_of(permission=DENY)),
         ]
     )
-    results = nodes.ask(asked, DeleteAclsResponse).filter_results
+    results = nodes.ask(request, DeleteAclsResponse).filter_results
     assert [each.error_code for each in results] == [0, 0, KafkaError.INVALID_REQUEST, 0]
     assert [[one.resource_name for one in each.matching_acls] for each in results] == [["orders"], [], [], ["team"]]
     assert len(rules(nodes, filter_of())) == 3
@@ -214,13 +214,17 @@ def test_a_user_gets_a_password_that_nodes_know_by_its_keys(nodes: KafkaNodes) -
     assert altered(nodes, [upsertion("alice", iterations=5_000, salt=salt, salted=salted)]) == {"alice": 0}
     nodes.run(0.5)
     assert users(nodes) == {"alice": (0, [(SHA_256, 5_000)])}
-    kept = nodes.image.credentials.users["alice"]
-    expected = salted_keys(b"secret", salt, 5_000)
+    kept = nodes.image.credentials.users["alice"][ScramMechanism.SHA_256]
+    expected = salted_keys(ScramMechanism.SHA_256, b"secret", salt, 5_000)
     assert (kept.stored_key, kept.server_key, kept.salt) == (expected.stored_key, expected.server_key, salt)
 
 
 def test_each_user_is_changed_by_itself(nodes: KafkaNodes) -> None:
-    assert altered(nodes, [upsertion("leaves"), upsertion("stays")]) == {"leaves": 0, "stays": 0}
+    assert altered(nodes, [upsertion(name) for name in ("leaves", "stays", "leaver")]) == {
+        "leaves": 0,
+        "stays": 0,
+        "leaver": 0,
+    }
     outcomes = altered(
         nodes,
         [
@@ -229,17 +233,23 @@ def test_each_user_is_changed_by_itself(nodes: KafkaNodes) -> None:
             upsertion("never", iterations=-1),
             upsertion("bland", salt=b"salt"),
             upsertion("short", salted=b"p" * 31),
-            upsertion("other", mechanism=SHA_512),
+            upsertion("other", mechanism=3),
+            upsertion("long", salted=b"p" * 32, mechanism=SHA_512),
+            upsertion("stays", salted=b"p" * 64, mechanism=SHA_512),
+            upsertion("both"),
+            upsertion("both", salted=b"p" * 64, mechanism=SHA_512),
+            upsertion("half"),
+            upsertion("half", salted=b"p" * 63, mechanism=SHA_512),
             upsertion("twice"),
             upsertion("twice"),
             upsertion("last"),
         ],
-        [("leaves", SHA_256), ("stays", SHA_512), ("nobody", SHA_256), ("unknown", 9)],
+        [("leaves", SHA_256), ("nobody", SHA_256), ("leaver", SHA_512), ("unknown", 9)],
     )
     assert outcomes == {
         "leaves": 0,
-        "stays": KafkaError.RESOURCE_NOT_FOUND,
         "nobody": KafkaError.RESOURCE_NOT_FOUND,
+        "leaver": KafkaError.RESOURCE_NOT_FOUND,
         "unknown": KafkaError.UNSUPPORTED_SASL_MECHANISM,
         "new": 0,
         "weak": KafkaError.UNACCEPTABLE_CREDENTIAL,
@@ -247,13 +257,26 @@ def test_each_user_is_changed_by_itself(nodes: KafkaNodes) -> None:
         "bland": KafkaError.UNACCEPTABLE_CREDENTIAL,
         "short": KafkaError.UNACCEPTABLE_CREDENTIAL,
         "other": KafkaError.UNSUPPORTED_SASL_MECHANISM,
+        "long": KafkaError.UNACCEPTABLE_CREDENTIAL,
+        "stays": 0,
+        "both": 0,
+        "half": KafkaError.UNACCEPTABLE_CREDENTIAL,
         "twice": KafkaError.DUPLICATE_RESOURCE,
         "last": 0,
     }
     nodes.run(0.5)
-    assert set(users(nodes)) == {"last", "new", "stays"}
-    told = users(nodes, "stays", "leaves", "new", "new")
-    assert {name: code for name, (code, _) in told.items()} == {
+    assert {name: [kind for kind, _ in infos] for name, (_, infos) in users(nodes).items()} == {
+        "last": [SHA_256],
+        "leaver": [SHA_256],
+        "new": [SHA_256],
+        "both": [SHA_256, SHA_512],
+        "stays": [SHA_256, SHA_512],
+    }
+    assert altered(nodes, (), [("both", SHA_256), ("stays", SHA_512)]) == {"both": 0, "stays": 0}
+    nodes.run(0.5)
+    assert users(nodes, "both", "stays") == {"both": (0, [(SHA_512, 4_096)]), "stays": (0, [(SHA_256, 4_096)])}
+    reported = users(nodes, "stays", "leaves", "new", "new")
+    assert {name: code for name, (code, _) in reported.items()} == {
         "stays": 0,
         "leaves": KafkaError.RESOURCE_NOT_FOUND,
         "new": KafkaError.DUPLICATE_RESOURCE,

@@ -50,7 +50,7 @@ def shown(answer: DescribeTopicPartitionsResponse) -> list[tuple[str | None, int
 def pages(
     nodes: KafkaNodes, *names: str, limit: int
 ) -> list[tuple[list[tuple[str | None, int, list[int]]], tuple[str, int] | None]]:
-    """All pages, each with where the next one begins."""
+    """All pages, each with where the next one starts."""
     found, begin = [], None
     for _ in range(20):
         answer = nodes.ask(wish(*names, limit=limit, begin=begin), DescribeTopicPartitionsResponse, node=2)
@@ -69,8 +69,8 @@ def test_a_topic_is_described_as_by_metadata(nodes: KafkaNodes) -> None:
     assert by_name["nowhere"].error_code == KafkaError.UNKNOWN_TOPIC_OR_PARTITION
     assert by_name["no/name"].error_code == KafkaError.INVALID_TOPIC_EXCEPTION
     described, (partition,) = by_name["a-small"], by_name["a-small"].partitions
-    asked = MetadataRequest([MetadataRequestTopic(name="a-small")], include_topic_authorized_operations=True)
-    (expected,) = nodes.ask(asked, MetadataResponse).topics
+    request = MetadataRequest([MetadataRequestTopic(name="a-small")], include_topic_authorized_operations=True)
+    (expected,) = nodes.ask(request, MetadataResponse).topics
     assert (described.topic_id, described.is_internal) == (expected.topic_id, expected.is_internal)
     assert described.topic_authorized_operations == expected.topic_authorized_operations == EVERYTHING
     assert [

@@ -31,7 +31,7 @@ def test_no_request_whatever_it_says_meets_a_fault_of_a_node(seed: int) -> None:
     chance = Random(seed)
     cluster = Quiet(seed, kafka=(1, 2, 3))
     cluster.create("orders", 3)  # Which the random requests name.
-    asked: list[tuple[str, int, SimKafkaLink]] = []
+    requests: list[tuple[str, int, SimKafkaLink]] = []
     for _ in range(ROUNDS):
         for key, versions in SERVED.items():
             api = APIS[key]
@@ -39,23 +39,23 @@ def test_no_request_whatever_it_says_meets_a_fault_of_a_node(seed: int) -> None:
                 name = f"{api.name}Request"
                 body = their_bytes(name, version, random_content(name, version, chance))
                 link = SimKafkaLink(
-                    f"client-{len(asked)}",
+                    f"client-{len(requests)}",
                     cluster.cluster,
                     chance.choice((1, 2, 3)),
                     cluster.scheduler,
                     creates_topics=chance.random() < 0.1,
                 )
                 link.send(decode(api.request, body, version), version)
-                asked.append((api.name, version, link))
+                requests.append((api.name, version, link))
                 cluster.run(0.01)
     cluster.run(3)
     faults = [
         f"{name} {version}: {link.end.detail}"
-        for name, version, link in asked
+        for name, version, link in requests
         if link.end is not None and link.end.fault is not KafkaConnectionFault.REFUSED
     ]
     assert not faults
-    answered = {name for name, _, link in asked if link.answers}
+    answered = {name for name, _, link in requests if link.answers}
     assert answered == {APIS[key].name for key in SERVED}
 
 

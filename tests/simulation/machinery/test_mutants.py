@@ -60,9 +60,9 @@ def test_every_patch_fits_the_source_and_its_checks_exist(planted: Mutant, tmp_p
         assert (CHECKOUT / check.partition("::")[0]).is_file() if parts is None else list(seeds_of(parts[1]))
 
 
-def test_there_are_mutants_of_every_floor() -> None:
-    floors = {change.file.partition("/")[0] for planted in MUTANTS for change in planted.changes}
-    assert floors == {"wire", "raft", "storage", "server", "sdk", "local", "chaos", "simulator", "console", "cli"}
+def test_there_are_mutants_of_every_layer() -> None:
+    layers = {change.file.partition("/")[0] for planted in MUTANTS for change in planted.changes}
+    assert layers == {"wire", "raft", "storage", "server", "sdk", "local", "chaos", "simulator", "console", "cli"}
     assert len(MUTANTS) >= 24
 
 
@@ -73,6 +73,21 @@ def test_a_planted_fault_is_found(name: str, workshop: Workshop) -> None:
     outcome = workshop.try_mutant(planted)
     assert outcome.verdict is not None, f"survived {outcome.silent}"
     assert not workshop.check_pristine([outcome.verdict])
+
+
+def test_many_tests_are_run_on_unchanged_packages(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names of all tests that catch a mutant are longer than the system allows for one argument."""
+    checks: list[str] = []
+
+    def run(self: Workshop, check: str, tree: Path, modules: list[str]) -> Verdict:
+        checks.append(check)
+        return Verdict()
+
+    monkeypatch.setattr(Workshop, "run", run)
+    tests = [f"tests/test_{number:04}.py::{'long' * 20}" for number in range(2_000)]
+    assert not workshop.check_pristine([Verdict("found", by) for by in tests])
+    assert "\n".join(checks).split("\n") == tests
+    assert max(map(len, checks)) < 1 << 15
 
 
 def test_a_harmless_change_survives(workshop: Workshop) -> None:
@@ -120,5 +135,5 @@ def test_a_file_that_is_no_mutant_is_named(tmp_path: Path, text: str) -> None:
 
 def test_an_unknown_mutant_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(["--only", "nobody"])
-    assert "no such mutant: nobody" in capsys.readouterr().err
+        main(["--only", "unknown_name"])
+    assert "no such mutant: unknown_name" in capsys.readouterr().err

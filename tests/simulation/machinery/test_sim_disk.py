@@ -87,7 +87,7 @@ def test_a_read_fails_once_and_only_for_the_node() -> None:
     disk.submit(first_write(), lambda done: None)
     scheduler.run(1_000_000)
     disk.next_read_fails = True
-    assert disk.term_at(GROUP, 1) == 1, "whoever watches reads well"
+    assert disk.term_at(GROUP, 1) == 1, "an observer's read succeeds"
     disk.read_by_node = True
     with pytest.raises(DamageError):
         disk.entries(GROUP, 1, 1, 1)

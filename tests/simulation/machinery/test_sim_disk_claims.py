@@ -51,7 +51,7 @@ SPOILED: dict[str, Spoil] = {
     "an entry on another history": lambda disk, state: RaftGroupWrite(
         GROUP, entries=[next_entry(disk, EntryId(state.last.index, state.last.term, state.last.hash ^ 1))]
     ),
-    "an entry once more": lambda disk, state: RaftGroupWrite(GROUP, entries=[entry := next_entry(disk), entry]),
+    "an entry twice": lambda disk, state: RaftGroupWrite(GROUP, entries=[entry := next_entry(disk), entry]),
     "an offset left out": lambda disk, state: RaftGroupWrite(
         GROUP, entries=[one := next_entry(disk), entry_after(last_of(one), one.term, 1 << 40, b"payload.")]
     ),

@@ -17,7 +17,7 @@ SECOND = 1_000_000
 
 
 class ScriptedNode:
-    """A node that answers produce requests from a script: None is silence, else the code of a definite refusal."""
+    """A node that answers produce requests from a script: None is silence, otherwise the code of a definite refusal."""
 
     node_ids = (1,)
 
@@ -56,6 +56,9 @@ class ScriptedNode:
 
     def batch_acknowledged(self, *_: object) -> None:
         raise AssertionError("nothing was acknowledged")
+
+    def batch_refused(self, *_: object) -> None:
+        """Accepts every refusal."""
 
 
 @pytest.mark.scenario("26")

@@ -32,7 +32,7 @@ def test_fixed_seeds_keep_every_promise(capsys: pytest.CaptureFixture[str]) -> N
         print("\n" + "\n".join(tally.lines()))
     assert not tally.failed, "\n".join(replay_line(result) for result in tally.failed)
     assert tally.seeds == tally.seeds_of_least_events == len(SEEDS)
-    assert loaded > 0.9 * len(SEEDS), "clusters are to be written to while they are hurt"
+    assert loaded > 0.9 * len(SEEDS), "clusters must be written to during faults"
     assert tally.faults.total() > 6 * len(SEEDS)
     assert set(tally.faults) == set(KINDS), "every kind of fault happens in some seed"
 

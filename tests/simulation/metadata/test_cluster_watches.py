@@ -1,4 +1,4 @@
-"""Watches of a cluster in virtual time: what is told, when, and to whom."""
+"""Watches of a cluster in virtual time: what is reported, when, and to whom."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 @dataclass
 class Watcher:
-    """Asks one node again and again, and keeps what it is told as a client would."""
+    """Asks one node again and again, and keeps the answers as a client would."""
 
     quiet: Quiet
     node: int = 1
@@ -76,8 +76,8 @@ def test_first_everything_is_told_and_then_nothing_for_as_long_as_nothing_happen
     assert watcher.leaders == {TOPIC: [leader]}
     settled = len(watcher.news)
     quiet.run(3 * MAX_WAIT_US / 1_000_000)
-    assert len(watcher.news) == settled, "nobody is woken for nothing"
-    assert len(watcher.answers) <= settled + 4, "but hears that the node lives"
+    assert len(watcher.news) == settled, "no watcher is woken without a change"
+    assert len(watcher.answers) <= settled + 4, "but is notified that the node is alive"
 
 
 def test_topics_come_change_and_go(quiet: Quiet) -> None:
@@ -142,9 +142,9 @@ def test_a_change_between_two_questions_is_not_missed(quiet: Quiet) -> None:
     request = admin_pb2.WatchClusterRequest(run=known.run, version=known.version, timeout_ms=5_000)
     quiet.cluster.request("w", leader, request, later.append)
     quiet.until(lambda: bool(later), 1)
-    told = later[0]
-    assert isinstance(told, admin_pb2.WatchClusterResponse)
-    assert not told.whole and [each.high_watermark for each in told.logs] == [1]
+    reported = later[0]
+    assert isinstance(reported, admin_pb2.WatchClusterResponse)
+    assert not reported.whole and [each.high_watermark for each in reported.logs] == [1]
 
 
 def test_who_comes_back_after_a_while_or_from_another_life_gets_everything(quiet: Quiet) -> None:
@@ -160,9 +160,9 @@ def test_who_comes_back_after_a_while_or_from_another_life_gets_everything(quiet
     request = admin_pb2.WatchClusterRequest(run=known.run, version=known.version, timeout_ms=5_000)
     quiet.cluster.request("w", 1, request, later.append)
     quiet.until(lambda: bool(later), 1)
-    told = later[0]
-    assert isinstance(told, admin_pb2.WatchClusterResponse)
-    assert told.whole and told.run != known.run
+    reported = later[0]
+    assert isinstance(reported, admin_pb2.WatchClusterResponse)
+    assert reported.whole and reported.run != known.run
 
 
 def test_watchers_are_bounded(quiet: Quiet) -> None:
@@ -181,7 +181,7 @@ def test_what_one_may_not_describe_is_not_there_also_when_it_changes_and_goes() 
     restricted.run(1)
     assert all(set(each.leaders) == {TOPIC} for each in watchers.values())
     assert {name for each in watchers.values() for name, _ in each.ends} == {TOPIC}
-    told = {node: len(each.news) for node, each in watchers.items()}
+    reported = {node: len(each.news) for node, each in watchers.items()}
     answer = restricted.ask(
         "admin",
         admin_pb2.DeleteTopicsRequest(names=["secret"], timeout_ms=3_000),
@@ -189,7 +189,7 @@ def test_what_one_may_not_describe_is_not_there_also_when_it_changes_and_goes() 
     )
     assert not answer.results[0].HasField("error")
     restricted.run(1)
-    assert {node: len(each.news) for node, each in watchers.items()} == told, "nor that it was there"
+    assert {node: len(each.news) for node, each in watchers.items()} == reported, "nor that it existed"
     restricted.withdraw("User:alice")
     restricted.run(1)
     assert all(each.leaders == {} and each.answers[-1].whole for each in watchers.values())

@@ -34,11 +34,11 @@ def change(quiet: Quiet, *isr: int) -> tuple[int, peer_pb2.ControllerRequest]:
     """The change to that set as the leader would ask for it now, and the leader's node."""
     image, partition = image_of(quiet), partition_of(quiet)
     body = peer_pb2.AlterIsr(node_id=partition.leader, broker_epoch=image.brokers[partition.leader].epoch)
-    asked = body.changes.add(
+    request = body.changes.add(
         group=partition.group, leader_epoch=partition.leader_epoch, partition_epoch=partition.partition_epoch
     )
     for node in isr:
-        asked.isr.add(node_id=node, broker_epoch=image.brokers[node].epoch)
+        request.isr.add(node_id=node, broker_epoch=image.brokers[node].epoch)
     return partition.leader, peer_pb2.ControllerRequest(request_id=1 << 40, alter_isr=body)
 
 

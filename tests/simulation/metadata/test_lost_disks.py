@@ -228,7 +228,7 @@ def test_a_node_on_a_new_disk_makes_no_replica_that_was_meant_for_the_former_one
     losing.replace(3, 1)
     losing.until(losing.is_whole, 30)
     assert len(begun) == 3
-    assert all(3 not in voters for voters in begun), "it begins as a learner of those who went on"
+    assert all(3 not in voters for voters in begun), "it starts as a learner of the survivors"
 
 
 @pytest.mark.scenario("19b")
@@ -240,7 +240,7 @@ def test_a_controller_on_a_new_disk_has_no_say_before_it_knows_what_was_committe
     losing.until(lambda: METADATA_GROUP in process.replicas, 30)
     raft = process.replicas[METADATA_GROUP].raft
     voter = losing.cluster.processes[1].replicas[METADATA_GROUP].raft
-    # A candidate that knows no more than this one does asks it before anybody else has told it anything.
+    # A candidate with the same information requests its vote before any other node has sent it anything.
     assert raft.commit_index < voter.commit_index
     refused = VoteRequest(1, 3, raft.term + 5, raft.last_id.index, raft.last_id.term, False, True)
     process.deliver(FrameReceived(1, PeerFrame(Stream.CONTROL, messages=[(METADATA_GROUP, refused)])))

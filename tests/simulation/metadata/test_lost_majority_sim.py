@@ -89,7 +89,7 @@ class Losing(Quiet):
         through_a_file = [Survey.from_json(each.to_json(), "a survey") for each in surveys.values()]
         assert through_a_file == list(surveys.values())
         plan = make_plan(through_a_file)
-        assert plan == make_plan(through_a_file[::-1]), "whoever makes it, it is the same"
+        assert plan == make_plan(through_a_file[::-1]), "the plan does not depend on the order of the surveys"
         assert RecoveryPlan.from_json(plan.to_json(), "a plan") == plan
         for node in survivors:
             self.commit(disks[node], application(plan, survey(disks[node]), disks[node]))
@@ -228,7 +228,7 @@ def test_what_is_left_goes_on_and_nothing_is_lost_that_need_not_be(seed: int, lo
         for one, other in itertools.pairwise(logs.values()):
             assert all(mine == theirs for mine, theirs in zip(one, other, strict=False)), "replicas are copies"
         if outcome.goes_on.fresh:
-            assert all(group not in each for each in before.values()), "a group that nobody has heard of"
+            assert all(group not in each for each in before.values()), "a group that no survivor had"
             continue
         chosen = before[outcome.goes_on.node][group]
         for log in logs.values():

@@ -33,7 +33,7 @@ class Changing(Quiet):
         return next(each for each in answers if isinstance(each, admin_pb2.AlterQuorumResponse))
 
     def vote(self, *voters: int) -> bool:
-        """True if exactly these nodes vote, all others are learners, and every running node knows it."""
+        """True if exactly these nodes vote, all others are learners, and every running node has that configuration."""
         learners = tuple(node for node in self.cluster.node_ids if node not in voters)
         known = [raft.configuration for raft in self.replicas_of(METADATA_GROUP).values()]
         return all(
@@ -76,8 +76,8 @@ def test_the_quorum_moves_to_wholly_other_nodes_and_lives_on_without_those_that_
     changing.until(lambda: changing.vote(4, 5, 6), 15)
     node = changing.cluster.processes[7].node
     assert node is not None
-    told = [voter for voter, _, _ in node.standing(1).voters]
-    assert told == [4, 5, 6], "what a node that looks for the cluster is told"
+    reported = [voter for voter, _, _ in node.standing(1).voters]
+    assert reported == [4, 5, 6], "the answer to a node that looks for the cluster"
     changing.kill(1, 2, 3)
     changing.create("after", node=7)
     # A node that starts again asks those that vote now.
@@ -173,7 +173,7 @@ def test_one_that_knows_of_its_removal_still_answers_one_that_does_not(seed: int
         changing.cluster.request("many", 1, request, lambda _: None)
 
     # There is always something on its way: an entry behind the change that removes the two voters is on their disks
-    # only, and one of the two does not hear that the change is committed.
+    # only, and one of the two does not receive that the change is committed.
     for number in range(300):
         changing.scheduler.after(1_000 * number, partial(ask, number))
     assert not changing.alter(add=(2,), remove=(1, 3)).HasField("error")

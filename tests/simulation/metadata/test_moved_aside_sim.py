@@ -17,14 +17,14 @@ def test_a_node_that_moved_its_storage_aside_gets_all_back_without_a_hand(lost: 
     assert losing.cluster.identity(lost).directory_id != former
     image = losing.cluster.processes[lost].image
     assert image is not None
-    assert image.lost_disks.is_given_up(lost, former), "nobody takes a word from it any more"
+    assert image.lost_disks.is_given_up(lost, former), "no node accepts its messages any longer"
     before = losing.wrote()
     losing.run(1)
     assert losing.wrote() > before
 
 
 def test_a_node_that_lost_another_directory_than_it_moved_aside_waits_for_a_word() -> None:
-    """A node waits for the operator if the cluster knows it by another directory, which may be sound elsewhere."""
+    """A node waits for the operator if the cluster identifies it by another directory, which may be sound elsewhere."""
     losing = Losing(12)
     process = losing.cluster.processes[2]
     process.disk.aside.add("another")

@@ -51,7 +51,7 @@ class Moving(Quiet):
         running = [process for process in self.cluster.processes.values() if process.running]
         images = [process.image for process in running if process.image is not None]
         if not all(self.group in image.partitions for image in images):
-            return False  # A node that has just started knows little yet.
+            return False  # A node that has just started has little metadata yet.
         records = [image.partitions[self.group] for image in images]
         on_disk = {node for node, process in self.cluster.processes.items() if self.group in process.disk.synced}
         return (
@@ -188,11 +188,11 @@ class Spread(Quiet):
 
 def test_a_leader_starts_few_copies_at_once() -> None:
     """Each copy reads a whole log: twenty at once would take the disk from the clients. Their node is down for a while,
-    so that none of them ends before the next look at what may begin."""
+    so that none of them ends before the next look at what may start."""
     spread, leader, target = Spread(41), 1, 4
     led = [record for record in spread.image.partitions.values() if record.leader == leader]
     led = [record for record in led if target not in record.replicas]
-    assert len(led) >= 6, "too few to tell"
+    assert len(led) >= 6, "too few for a conclusion"
     request = admin_pb2.ReassignPartitionsRequest(timeout_ms=5_000)
     for record in led:
         stays = next(node for node in record.replicas if node != leader)

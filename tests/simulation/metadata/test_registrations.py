@@ -17,13 +17,13 @@ def test_an_answer_to_the_former_process_registers_nobody_else(monkeypatch: pyte
     quiet.until(lambda: quiet.led_by(0) is not None, 5)
     controller = quiet.led_by(0)
     victim = next(process for node, process in quiet.cluster.processes.items() if node != controller)
-    asked: dict[int, set[int]] = {}
+    requests: dict[int, set[int]] = {}
     answered: set[int] = set()
     send = quiet.cluster.network.send
 
     def noted(sender: int, receiver: int, frame: PeerFrame) -> None:
         if sender == victim.node_id:
-            asked.setdefault(victim.life, set()).update(each.request_id for each in frame.controller_requests)
+            requests.setdefault(victim.life, set()).update(each.request_id for each in frame.controller_requests)
         if receiver == victim.node_id:
             answered.update(each.request_id for each in frame.controller_responses)
         send(sender, receiver, frame)
@@ -35,7 +35,7 @@ def test_an_answer_to_the_former_process_registers_nobody_else(monkeypatch: pyte
         victim.die(silent=False)
         quiet.cluster.start(victim.node_id)
         quiet.run(0.4)
-    first, second = (asked[life] for life in (victim.life - 1, victim.life))
+    first, second = (requests[life] for life in (victim.life - 1, victim.life))
     quiet.until(lambda: bool(first & answered), 2)
     quiet.run(2)
     assert victim.node is not None
@@ -64,7 +64,7 @@ class Forming(Quiet):
 def test_a_node_that_lost_its_vote_before_it_was_registered_finds_the_controller(seed: int, entries: int) -> None:
     """A node that loses its vote before it is registered finds the controller, and registers.
 
-    It still believes that it is a voter, but is no longer a member: no node knows it or contacts it.
+    It still believes that it is a voter, but is no longer a member: no node accepts it or contacts it.
     """
     forming = Forming(seed)
     nodes = forming.cluster.processes

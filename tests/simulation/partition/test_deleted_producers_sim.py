@@ -25,7 +25,7 @@ class Deleting(Quiet):
         make_leader(self, self.group, self.leading)
 
     def names(self, node: int) -> NamedProducers:
-        """The names as a node knows them."""
+        """The names as a node has them."""
         image = self.cluster.processes[node].image
         assert image is not None
         return image.named_producers
@@ -52,7 +52,7 @@ class Deleting(Quiet):
         return [node for node, machine in machines.items() if machine.producers.has_named]  # type: ignore[attr-defined]
 
     def heal(self) -> None:
-        """Restores all connections, and waits until all nodes know of the same deletions."""
+        """Restores all connections, and waits until all nodes have the same deletions."""
         self.cluster.heal()
         self.until(lambda: len({self.names(node).deleted_index for node in self.cluster.node_ids}) == 1, 5)
 
@@ -118,14 +118,14 @@ def test_a_sleeping_partition_wakes_to_forget_and_sleeps_again() -> None:
 def test_a_batch_behind_a_command_to_forget_is_forgotten_too() -> None:
     """A batch that follows the command to forget its producer in the log is forgotten too.
 
-    A leader that crashes has appended the command. The next one does not know of the deletion yet, and appends a batch
+    A leader that crashes has appended the command. The next one does not have the deletion yet, and appends a batch
     while the command is not applied. Between the two, the applied state has no producer.
     """
     quiet = Quiet(7, nodes=1)
     (group,) = quiet.groups()
     process, client = quiet.cluster.processes[1], SequencedClient(quiet, "etl")
     assert client.sent("a", 0).error.code == ErrorCode.NONE
-    # So that the next start but one knows of the claim, and not of the deletion.
+    # So that the next start but one has the claim, and not the deletion.
     process.die(silent=False)
     quiet.cluster.start(1)
     quiet.until(lambda: quiet.led_by(group) == 1, 2)

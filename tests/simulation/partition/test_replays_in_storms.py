@@ -130,7 +130,7 @@ class Replaying:
             self._record(value, result)
             self._next += 1
             self._later(2, 30)
-        elif result.error.retriable or result.error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # not heard of it yet
+        elif result.error.retriable or result.error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # not received yet
             self._directory.learn(self._partition, result.error)
             self._later(20, 120)
         else:

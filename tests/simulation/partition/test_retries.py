@@ -10,7 +10,7 @@ SEEDS = range(1, 5)
 
 
 def leader_with_an_uncommitted_batch(seed: int) -> tuple[Quiet, SequencedClient, int, int]:
-    """A partition with ``a`` in it. Its leader was cut off, does not know it yet, and has ``b`` for itself alone.
+    """A partition with ``a`` in it. Its leader was cut off, has not noticed yet, and has ``b`` for itself alone.
 
     Returns:
         The cluster, the client, the partition's group and the old leader.
@@ -32,7 +32,7 @@ def leader_with_an_uncommitted_batch(seed: int) -> tuple[Quiet, SequencedClient,
 
 @pytest.mark.scenario("22a")
 def test_a_retry_of_an_old_batch_waits_until_the_newest_is_committed() -> None:
-    """Its original is committed, but this leader may have been deposed: what it knows may not be all."""
+    """Its original is committed, but this leader may have been deposed: it may not have all of it."""
     quiet = Quiet(7)
     quiet.until(lambda: bool(quiet.groups()) and quiet.led_by(quiet.groups()[0]) is not None, 5)
     (group,) = quiet.groups()

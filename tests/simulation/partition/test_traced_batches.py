@@ -56,7 +56,7 @@ class Watched:
     def are_forgotten(self) -> bool:
         node = self.quiet.cluster.processes[self.leader].node
         assert node is not None and node._member is not None
-        return not node._member.services.logs.produce.traces
+        return not node._member.services.logs.produce.traces.by_request
 
 
 def test_each_disk_has_its_own_time_and_who_was_not_needed_has_none() -> None:
@@ -107,8 +107,8 @@ def test_a_stream_has_one_traced_batch_at_a_time_and_the_other_is_told_so() -> N
     watched.client.send(watched.leader, "b", 2, trace=True, stream=streams[0])
     watched.client.send(watched.leader, "c", 3, trace=True, stream=streams[1])
     watched.quiet.until(lambda: len(watched.client.traces) == 3, 5)
-    told = {value: trace.untraced for value, trace in watched.client.traces.items()}
-    assert told == {"a": "", "b": ANOTHER_UNDER_WAY, "c": ""}
+    reported = {value: trace.untraced for value, trace in watched.client.traces.items()}
+    assert reported == {"a": "", "b": ANOTHER_UNDER_WAY, "c": ""}
     assert [watched.client.acknowledged(value) for value in "abc"] == [[1], [2], [3]], "what is not traced is appended"
     assert watched.traced("d", 4).untraced == "", "the stream is free again"
 

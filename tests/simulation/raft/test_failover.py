@@ -46,7 +46,7 @@ def test_a_paused_leader_is_replaced_within_a_second() -> None:
         paused.pause()
         others = [process for process in writing.cluster.processes.values() if process is not paused]
         while not any(group and r.raft.leads_committed for other in others for group, r in other.replicas.items()):
-            assert writing.scheduler.now < began + 5 * SECOND, "nobody leads"
+            assert writing.scheduler.now < began + 5 * SECOND, "no node leads"
             writing.run(0.005)
         waits.append((writing.scheduler.now - began) / 1_000)
     print(f"median {statistics.median(waits):.0f} ms, most {max(waits):.0f} ms")

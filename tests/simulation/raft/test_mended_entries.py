@@ -114,7 +114,7 @@ def test_an_entry_that_is_lost_everywhere_is_never_served_and_ends_nobody() -> N
 
 
 def test_a_scrub_goes_on_where_it_was_after_a_restart() -> None:
-    """At this pace a pass takes longer than the node ever lives."""
+    """At this pace a pass takes longer than the life of any node."""
     writing = Writing(1, scrub=ScrubOptions(bytes_per_second=256 << 10, interval_ms=1_000), limits=NodeLimits())
     (group,) = writing.groups()
     victim = followers(writing)[0]
@@ -125,7 +125,7 @@ def test_a_scrub_goes_on_where_it_was_after_a_restart() -> None:
 
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_a_cluster_is_not_whole_while_a_replica_is_to_begin_anew_for_want_of_what_all_others_gave_up(seed: int) -> None:
-    """Its node will start again for that, and who waits for rest must wait for it."""
+    """Its node will start again for that, and waiting for rest includes it."""
     writing = Writing(seed)
     (group,) = writing.groups()
     victim, other = followers(writing)
@@ -144,7 +144,8 @@ def test_a_cluster_is_not_whole_while_a_replica_is_to_begin_anew_for_want_of_wha
 
 
 def test_a_cluster_is_as_whole_as_it_can_be_where_no_disk_has_an_entry_any_more() -> None:
-    """An entry that is damaged on every disk is no missing repair: no replica can repair it, and none is rebuilt."""
+    """An entry that is damaged on every disk does not count as a missing repair: no replica can repair it, and none is
+    rebuilt."""
     writing = Writing(1)
     (group,) = writing.groups()
     for process in writing.cluster.processes.values():

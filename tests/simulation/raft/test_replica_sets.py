@@ -44,7 +44,7 @@ def test_what_is_damaged_elsewhere_must_be_whole_on_a_third() -> None:
     other.disk.damaged[group] = {20}
     assert is_enough_without(writing.cluster, one.node_id, group)
     leader.disk.damaged[group] = {30}
-    assert not is_enough_without(writing.cluster, one.node_id, group), "either may begin anew"
+    assert not is_enough_without(writing.cluster, one.node_id, group), "either may start again"
 
 
 def test_a_node_without_its_metadata_counts_in_no_group() -> None:

@@ -95,7 +95,7 @@ def test_a_broken_replica_that_stood_for_election_last_begins_anew_without_a_han
 @pytest.mark.parametrize("down_s", [0.0, 30.0])
 @pytest.mark.parametrize("seed", range(1, 3))
 def test_a_broken_replica_begins_anew_where_nobody_writes(seed: int, down_s: float) -> None:
-    """Its leader sleeps, and must speak for it to know that it is led."""
+    """Its leader sleeps, and must send a message before it has a leader."""
     quiet = Quiet(seed)
     quiet.until(lambda: all(quiet.led_by(group) is not None for group in quiet.groups()) and bool(quiet.groups()), 10)
     (group,) = quiet.groups()
@@ -134,7 +134,7 @@ def test_a_broken_replica_that_is_to_be_the_only_one_begins_anew(seed: int) -> N
 
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_a_replica_that_began_anew_has_no_say_before_it_has_caught_up(seed: int) -> None:
-    """Its leader and it have acknowledged what the third has never heard of. With its forgetful vote the third would
+    """Its leader and it have acknowledged what the third has never received. With its forgetful vote the third would
     lead, and truncate that."""
     writing = Writing(seed)
     (group,) = writing.groups()

@@ -1,4 +1,4 @@
-"""A leader that has been replaced and does not know it names no end of a partition that others have passed."""
+"""A leader that has been replaced and has not noticed names no end of a partition that others have passed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def acknowledged_end(writing: Writing) -> int:
 
 
 def ends_in(answers: list[object]) -> list[int]:
-    """The ends in those answers that are no errors."""
+    """The ends in those answers that are not errors."""
     results = [answer.results[0] for answer in answers if isinstance(answer, pb.ListOffsetsResponse)]
     return [result.offset for result in results if not result.HasField("error")]
 
@@ -65,9 +65,9 @@ def ask_a_severed_leader(seed: int) -> tuple[list[int], int] | None:
 
 @pytest.mark.scenario("15b")
 def test_a_severed_leader_names_no_end_that_its_successor_has_passed() -> None:
-    asked = [outcome for outcome in map(ask_a_severed_leader, SEEDS) if outcome is not None]
-    assert asked, "in no seed did the old leader still take itself for one"
-    assert all(end >= acknowledged for ends, acknowledged in asked for end in ends)
+    requests = [outcome for outcome in map(ask_a_severed_leader, SEEDS) if outcome is not None]
+    assert requests, "in no seed did the old leader still take itself for one"
+    assert all(end >= acknowledged for ends, acknowledged in requests for end in ends)
 
 
 @pytest.mark.scenario("15b")
@@ -79,8 +79,8 @@ def test_without_the_quorum_s_confirmation_it_would(monkeypatch: pytest.MonkeyPa
         "confirmed_round",
         property(lambda self: confirmed(self) if self.group == METADATA_GROUP else 1 << 60),
     )
-    asked = [outcome for outcome in map(ask_a_severed_leader, SEEDS) if outcome is not None]
-    assert any(end < acknowledged for ends, acknowledged in asked for end in ends)
+    requests = [outcome for outcome in map(ask_a_severed_leader, SEEDS) if outcome is not None]
+    assert any(end < acknowledged for ends, acknowledged in requests for end in ends)
 
 
 @pytest.mark.scenario("15a")

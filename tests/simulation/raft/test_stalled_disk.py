@@ -1,4 +1,4 @@
-"""A leader whose disk stands still loses its leadership, and does not gather what it cannot write without end."""
+"""A leader whose disk stalls loses its leadership, and does not gather what it cannot write without end."""
 
 from __future__ import annotations
 

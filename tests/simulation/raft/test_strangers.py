@@ -1,4 +1,4 @@
-"""A node that is no member of a group has no say in it, whatever it claims."""
+"""A node that is not a member of a group has no say in it, whatever it claims."""
 
 from __future__ import annotations
 
@@ -51,4 +51,4 @@ def test_a_stranger_deposes_nobody(ahead: int) -> None:
     assert process.running
     assert raft.is_leader
     assert raft.term == term
-    assert len(writing.history) > acknowledged + 50, "writing went on"
+    assert len(writing.history) > acknowledged + 50, "writing continued"

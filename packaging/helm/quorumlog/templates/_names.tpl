@@ -33,6 +33,12 @@ app.kubernetes.io/name: quorumlog
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{/* The services select nodes: a mirror's pod has another name. */}}
+{{- define "quorumlog.mirrorSelector" -}}
+app.kubernetes.io/name: quorumlog-mirror
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
 {{- define "quorumlog.labels" -}}
 {{ include "quorumlog.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}

@@ -1,4 +1,4 @@
-"""Kafka's messages for administrators: who leads and where replicas are, disks, rules, users, quotas.
+"""Kafka's messages for administrators: leaders and locations of replicas, disks, rules, users, quotas.
 
-Written by the same tool as those of the room around it, which has what they are made of. Imports nothing else.
+Written by the same tool as those of the package around it, which has their primitives. Imports nothing else.
 """

@@ -1,4 +1,4 @@
-"""Kafka's messages: rules of who may do what, requests.
+"""Kafka's messages: ACLs, requests.
 
 Written by tools/kafka_codec.py after the message schemas of Apache Kafka 4.3.1 (Apache-2.0, see NOTICE): change that.
 """

@@ -1,4 +1,4 @@
-"""Kafka's messages: what replicas take on a node's disk, responses.
+"""Kafka's messages: size of replicas on a node's disk, responses.
 
 Written by tools/kafka_codec.py after the message schemas of Apache Kafka 4.3.1 (Apache-2.0, see NOTICE): change that.
 """

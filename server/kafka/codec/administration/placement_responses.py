@@ -1,4 +1,4 @@
-"""Kafka's messages: where replicas are, and who leads, responses.
+"""Kafka's messages: placement of replicas, and elections, responses.
 
 Written by tools/kafka_codec.py after the message schemas of Apache Kafka 4.3.1 (Apache-2.0, see NOTICE): change that.
 """

@@ -1,4 +1,4 @@
-"""Kafka's messages: who votes on the metadata, and how far each of them is, requests.
+"""Kafka's messages: voters of the metadata, and their progress, requests.
 
 Written by tools/kafka_codec.py after the message schemas of Apache Kafka 4.3.1 (Apache-2.0, see NOTICE): change that.
 """

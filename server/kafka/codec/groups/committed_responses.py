@@ -1,4 +1,4 @@
-"""Kafka's messages: what consumer groups have committed, responses.
+"""Kafka's messages: committed offsets of consumer groups, responses.
 
 Written by tools/kafka_codec.py after the message schemas of Apache Kafka 4.3.1 (Apache-2.0, see NOTICE): change that.
 """

@@ -1,4 +1,4 @@
-"""Kafka's messages: who is in a classic consumer group, requests.
+"""Kafka's messages: membership of classic consumer groups, requests.
 
 Written by tools/kafka_codec.py after the message schemas of Apache Kafka 4.3.1 (Apache-2.0, see NOTICE): change that.
 """

@@ -17,6 +17,8 @@ TYPES = {
     "retention.bytes": _LONG,
     "cleanup.policy": _LIST,
     "delete.retention.ms": _LONG,
+    "min.compaction.lag.ms": _LONG,
+    "max.compaction.lag.ms": _LONG,
     "min.cleanable.dirty.ratio": _DOUBLE,
     "max.message.bytes": _INT,
     "min.insync.replicas": _INT,
@@ -27,8 +29,6 @@ UNKNOWN_TYPE = 0
 _ONLY = {
     "unclean.leader.election.enable": "false",
     "remote.storage.enable": "false",
-    "min.compaction.lag.ms": "0",
-    "max.compaction.lag.ms": "9223372036854775807",
 }
 _MAX_MESSAGE_BYTES = "max.message.bytes"
 #: Kafka adds the overhead of a batch to the default that it reports.
@@ -41,6 +41,11 @@ class RefusedConfigError(Exception):
     def __init__(self, message: str, code: KafkaError = KafkaError.INVALID_CONFIG) -> None:
         super().__init__(message)
         self.code = code
+
+
+def is_list(name: str) -> bool:
+    """True if the value of a key is a list."""
+    return TYPES.get(name) == _LIST
 
 
 def is_without_effect(name: str) -> bool:

@@ -70,6 +70,7 @@ public class KafkaClient {
 
     private static void read(Properties properties, String topic, int count) throws Exception {
         properties.put("auto.offset.reset", "earliest");
+        properties.put("client.rack", System.getenv().getOrDefault("CLIENT_RACK", ""));
         properties.put("enable.auto.commit", "false");
         var out = new PrintStream(System.out, false, StandardCharsets.UTF_8);
         try (var consumer = new KafkaConsumer<>(properties, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import Any
@@ -43,6 +44,7 @@ def read(servers: str, topic: str, group: str, count: str) -> None:
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "check.crcs": True,
+            "client.rack": os.environ.get("CLIENT_RACK", ""),
         }
     )
     consumer.subscribe([topic])

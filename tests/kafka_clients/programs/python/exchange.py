@@ -22,10 +22,10 @@ class Line(NamedTuple):
 
 def parse(text: str) -> Line:
     """A record of its line."""
-    told = json.loads(text)
-    headers = [(name, _bytes(value)) for name, value in told["headers"]]
-    place = told["partition"], told.get("offset", -1), told["timestamp"]
-    return Line(*place, _bytes(told["key"]), _bytes(told["value"]), headers)
+    reported = json.loads(text)
+    headers = [(name, _bytes(value)) for name, value in reported["headers"]]
+    place = reported["partition"], reported.get("offset", -1), reported["timestamp"]
+    return Line(*place, _bytes(reported["key"]), _bytes(reported["value"]), headers)
 
 
 def lay_out(line: Line) -> str:

@@ -430,7 +430,7 @@ def test_a_group_is_deleted_by_the_entry_in_which_its_last_members_leave(rig: Cl
 
     assert rig.decide_other(leave_and_delete) is None
     assert GROUP not in rig.table.groups
-    assert not rig.leadership.classic.members, "the sessions of members that are no more go on"
+    assert not rig.leadership.classic.members, "the sessions of removed members continue"
     rig.pass_ms(2 * SESSION_MS)
     rig.form("c")
 
@@ -448,7 +448,7 @@ def test_a_group_begins_anew_in_the_entry_in_which_it_is_deleted(rig: ClassicRig
         return number
 
     again = rig.decide_other(leave_delete_and_join)
-    assert not rig.leadership.classic.members, "the session of a member that is no more goes on"
+    assert not rig.leadership.classic.members, "the session of a removed member continues"
     rig.pass_ms(4 * DELAY_MS)
     assert rig.joined(again).generation == first
     assert list(rig.classic.members) == [rig.joined(again).member_id]
@@ -464,7 +464,7 @@ def test_a_group_changes_its_kind_in_the_entry_in_which_its_last_member_leaves(r
     (answer,) = rig.decide_other(leave_and_join)
     assert answer is not None and code(answer) == "NONE"
     assert rig.table.groups[GROUP].kind == pb.GROUP_KIND_CONSUMER
-    assert not rig.leadership.classic.members, "the session of a member that is no more goes on"
+    assert not rig.leadership.classic.members, "the session of a removed member continues"
 
 
 def test_an_empty_group_without_offsets_expires(rig: ClassicRig) -> None:

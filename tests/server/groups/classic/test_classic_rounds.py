@@ -296,7 +296,7 @@ def test_of_two_protocols_of_one_name_the_first_counts(rig: ClassicRig) -> None:
 def test_a_new_member_comes_back_with_the_id_that_it_was_given(rig: ClassicRig) -> None:
     answer = rig.joined(rig.join(named_first=True))
     assert code(answer) == "MEMBER_ID_REQUIRED" and answer.member_id and answer.generation == -1
-    assert GROUP not in rig.table.groups, "it counts before it has come back"
+    assert GROUP not in rig.table.groups, "it counts before it has returned with its id"
     call = rig.join(answer.member_id, named_first=True)
     rig.pass_ms(DELAY_MS)
     assert rig.joined(call).member_id == answer.member_id
@@ -409,7 +409,7 @@ def test_what_members_of_all_classic_groups_say_has_a_limit() -> None:
     assert code(rig.joined(rig.join(group="two"))) == "GROUP_MAX_SIZE_REACHED"
     again = rig.join(a, protocols=[("range", bytes(900))])
     rig.pass_ms(SESSION_MS)
-    assert code(rig.joined(again)) == "NONE", "who is there goes on"
+    assert code(rig.joined(again)) == "NONE", "an existing member continues"
 
 
 def test_assignments_of_all_classic_groups_have_a_limit() -> None:

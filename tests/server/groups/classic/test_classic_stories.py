@@ -178,7 +178,7 @@ def test_every_story_ends_well(steps: list[tuple[object, ...]]) -> None:
     rig.takes, rig.holds = True, False
     rig.apply()
     rig.pass_ms(40_000)
-    assert not [call for call in story.calls if rig.is_waiting(call)], "somebody waits for ever"
+    assert not [call for call in story.calls if rig.is_waiting(call)], "a call waits permanently"
     assert rig.leadership.classic.rounds.waiting_bytes == 0
     assert rig.leadership.classic.rounds.named_count == 0
     group = rig.table.groups.get(GROUP)

@@ -63,6 +63,9 @@ func read(within context.Context, servers []string, topic string, group string, 
 		kgo.ConsumerGroup(group),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.DisableAutoCommit(),
+		kgo.Rack(os.Getenv("CLIENT_RACK")),
+		// By default it stays for 30 minutes with a replica whose node is dead.
+		kgo.RecheckPreferredReplicaInterval(time.Second),
 	)
 	lines.Must(problem)
 	defer client.Close()

@@ -83,6 +83,7 @@ func (reader reader) ConsumeClaim(session sarama.ConsumerGroupSession, claim sar
 
 func read(config *sarama.Config, servers []string, topic string, name string, count int) {
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
+	config.RackID = os.Getenv("CLIENT_RACK")
 	group, problem := sarama.NewConsumerGroup(servers, name, config)
 	lines.Must(problem)
 	within, cancel := context.WithTimeout(context.Background(), time.Minute)
