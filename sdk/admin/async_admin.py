@@ -27,7 +27,7 @@ from quorumlog.sdk.admin.partition_admin import PartitionAdmin
 from quorumlog.sdk.admin.producer_names import delete_producers, list_producers
 from quorumlog.sdk.admin.quorum_admin import QuorumAdmin
 from quorumlog.sdk.admin.quota_admin import QuotaAdmin
-from quorumlog.sdk.admin.topic_changes import TopicChanges
+from quorumlog.sdk.admin.topic_changes import UNKNOWN_TOPIC_GRACE_S, TopicChanges
 from quorumlog.sdk.arguments import (
     check_count,
     check_int32,
@@ -75,9 +75,6 @@ from quorumlog.sdk.types import (
     TopicPartition,
 )
 from quorumlog.v1 import data_plane_pb2
-
-#: A topic that a node does not have may be newer than the node's metadata; after this time it does not exist.
-_UNKNOWN_TOPIC_GRACE_S = 1.0
 
 
 @shows_options(AdminConfig)
@@ -171,7 +168,7 @@ class AsyncAdmin(ClusterAdmin, CredentialAdmin, QuotaAdmin):
                     raise error
             return response
 
-        async for turn in self._cluster.backoff.retrying(0 if linearizable else _UNKNOWN_TOPIC_GRACE_S):
+        async for turn in self._cluster.backoff.retrying(0 if linearizable else UNKNOWN_TOPIC_GRACE_S):
             with turn:
                 response = await attempt()
         shown = (topic for topic in response.topics if names or include_internal or not topic.internal)

@@ -28,6 +28,8 @@ from quorumlog.sdk.types import ConfigEntry, NewPartitions, NewTopic
 from quorumlog.v1 import admin_pb2, data_plane_pb2
 from quorumlog.wire.request_limits import MAX_CHANGED_TOPICS
 
+#: A topic that a node does not have may be newer than the node's metadata; after this time it does not exist.
+UNKNOWN_TOPIC_GRACE_S = 1.0
 #: A change that took all the time of its call is checked for this long all the same: it may be visible by now.
 _LOOKED_FOR_S = 1.0
 #: Returns why a topic as a node shows it is not in the desired state yet; None when it is.
@@ -187,7 +189,11 @@ class TopicChanges:
             await self._until_seen(dict.fromkeys(changes, unaltered), "was altered, but is not shown so", deadline_s)
 
     async def describe_configs(self, names: Sequence[str]) -> dict[str, dict[str, ConfigEntry]]:
-        """Returns every configuration key of topics."""
+        """Returns every configuration key of topics.
+
+        Any node answers. One that has not applied the creation of a topic yet reports that it does not exist, although
+        another has listed it: such an answer is final only after ``UNKNOWN_TOPIC_GRACE_S``.
+        """
         described: dict[str, dict[str, ConfigEntry]] = {}
         for part in in_parts(names):
             described |= await self._describe_configs(admin_pb2.DescribeConfigsRequest(names=part))
@@ -201,14 +207,17 @@ class TopicChanges:
             described: dict[str, dict[str, ConfigEntry]] = {}
             for topic in response.results:
                 if topic.HasField("error"):
-                    raise error_from_proto(topic.error)
+                    error = error_from_proto(topic.error)
+                    error.retriable |= isinstance(error, UnknownTopicOrPartitionError)
+                    raise error
                 described[topic.name] = {
                     e.name: ConfigEntry(e.name, e.value, e.default_value, e.is_default, e.documentation)
                     for e in topic.entries
                 }
             return described
 
-        return await self._cluster.retrying(attempt, self._limit_s, "describe_configs")
+        grace = (UnknownTopicOrPartitionError,), UNKNOWN_TOPIC_GRACE_S
+        return await self._cluster.retrying(attempt, self._limit_s, "describe_configs", *grace)
 
     # --- how ---------------------------------------------------------------------------------------------------------
 

@@ -483,8 +483,18 @@ class Cluster:
         connections = [self.connection(address) for address in addresses[start:] + addresses[:start]]
         return sorted(connections, key=lambda node: node.suspect and now < node.failed_at_s + _AVOIDED_S)
 
-    async def retrying(self, attempt: Callable[[], Awaitable[Reply]], limit_s: float, what: str) -> Reply:
+    async def retrying(
+        self,
+        attempt: Callable[[], Awaitable[Reply]],
+        limit_s: float,
+        what: str,
+        brief: tuple[type[QuorumlogError], ...] = (),
+        brief_s: float = 0.0,
+    ) -> Reply:
         """Runs ``attempt`` until it succeeds, fails permanently or ``limit_s`` has passed.
+
+        Arguments:
+            brief: errors that are accepted as final once ``brief_s`` has passed.
 
         Raises:
             RequestTimedOutError: the time was over during an attempt.
@@ -501,7 +511,7 @@ class Cluster:
 
         try:
             async with asyncio.timeout(limit_s):
-                async for turn in self.backoff.retrying(limit_s):
+                async for turn in self.backoff.retrying(limit_s, brief, brief_s):
                     with turn:
                         reply = await noting()
         except TimeoutError:

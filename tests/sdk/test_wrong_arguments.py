@@ -55,7 +55,7 @@ from quorumlog.sdk import (
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
-from quorumlog.sdk.admin import async_admin
+from quorumlog.sdk.admin import async_admin, topic_changes
 from quorumlog.sdk.admin.config import AdminOptions
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
 from quorumlog.sdk.cluster import cluster
@@ -213,7 +213,8 @@ def servers(quorumlog_cluster: LocalCluster) -> str:
 @pytest.fixture(autouse=True)
 def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic that is not known now does not exist: none is created in the meantime."""
-    monkeypatch.setattr(async_admin, "_UNKNOWN_TOPIC_GRACE_S", 0)
+    monkeypatch.setattr(async_admin, "UNKNOWN_TOPIC_GRACE_S", 0)
+    monkeypatch.setattr(topic_changes, "UNKNOWN_TOPIC_GRACE_S", 0)
     monkeypatch.setattr(cluster, "_UNKNOWN_TOPIC_GRACE_S", 0)
 
 

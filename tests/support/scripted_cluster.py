@@ -281,6 +281,11 @@ class _Node(data_plane_pb2_grpc.DataPlaneServicer, admin_pb2_grpc.AdminServicer)
     ) -> admin_pb2.AlterConfigsResponse:
         return self.cluster.on_alter_configs(request)
 
+    async def DescribeConfigs(
+        self, request: admin_pb2.DescribeConfigsRequest, context: grpc.aio.ServicerContext
+    ) -> admin_pb2.DescribeConfigsResponse:
+        return self.cluster.on_describe_configs(self.node_id, request)
+
     async def CreatePartitions(
         self, request: admin_pb2.CreatePartitionsRequest, context: grpc.aio.ServicerContext
     ) -> admin_pb2.CreatePartitionsResponse:
@@ -345,6 +350,9 @@ class ScriptedCluster:
         self.on_alter_configs: Callable[[admin_pb2.AlterConfigsRequest], admin_pb2.AlterConfigsResponse] = (
             lambda request: admin_pb2.AlterConfigsResponse()
         )
+        self.on_describe_configs: Callable[
+            [int, admin_pb2.DescribeConfigsRequest], admin_pb2.DescribeConfigsResponse
+        ] = lambda node_id, request: admin_pb2.DescribeConfigsResponse()
         self.on_create_partitions: Callable[[admin_pb2.CreatePartitionsRequest], admin_pb2.CreatePartitionsResponse] = (
             lambda request: admin_pb2.CreatePartitionsResponse()
         )

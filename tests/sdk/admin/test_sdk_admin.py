@@ -64,6 +64,29 @@ async def test_a_node_that_is_behind_does_not_turn_back_what_was_described(three
         assert (await admin.describe_topics())[0].partitions[0].leader == 2
 
 
+async def test_configs_of_new_topic(three_nodes: ScriptedCluster) -> None:
+    """A node that has not applied the creation of a topic does not end the call: another node may have listed it."""
+    behind = {1, 2}
+
+    def describe(node_id: int, request: admin_pb2.DescribeConfigsRequest) -> admin_pb2.DescribeConfigsResponse:
+        answer = admin_pb2.DescribeConfigsResponse()
+        result = answer.results.add(name=request.names[0])
+        if node_id in behind or request.names[0] == "nope":
+            result.error.CopyFrom(error(Code.UNKNOWN_TOPIC_OR_PARTITION, retriable=False))
+        else:
+            result.entries.add(name="retention.ms", value="1")
+        behind.discard(node_id)
+        return answer
+
+    three_nodes.on_describe_configs = describe
+    async with AsyncAdmin(bootstrap_servers=three_nodes.bootstrap_servers) as admin:
+        for _ in range(3):
+            assert (await admin.describe_configs(["t"]))["t"]["retention.ms"].value == "1"
+        assert not behind
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await admin.describe_configs(["nope"])
+
+
 async def test_a_refused_topic_is_an_error_and_a_passing_refusal_is_tried_again(cluster: ScriptedCluster) -> None:
     count = 0
 
