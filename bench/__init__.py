@@ -18,6 +18,7 @@ The bare path, the least that a replicated log must do:
 The core and the disk:
 
 - ``rounds``: a round of replication in Python; ``core_trio``, ``node_trio``: the core and the node under it.
+- ``messages``: processor time of a message between two nodes, by transport.
 - ``storage_commit``: commits beside a bare LMDB.
 - ``steady_state``: appends under retention; ``steady_cluster``: the same on three nodes; ``steady_figures``: results.
 - ``compaction``: the speed of a pass; ``lookups``: offsets and start of a node with a long partition.

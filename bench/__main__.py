@@ -8,6 +8,7 @@ Other commands measure other things:
 - ``compaction``: its passes, and their effect on producers;
 - ``drain``: draining a node with many partitions, and its effect on producers;
 - ``lost-disk``: loss and recovery of a node's data, and its effect on producers;
+- ``messages``: cost of a message between nodes, by transport;
 - ``compare``: this checkout beside earlier commits, the compiled modules, the bare path;
 - ``tuning``: gains of client settings over the defaults;
 - ``--tls``: TLS beside plaintext, and ACLs beside none;
@@ -41,6 +42,7 @@ from bench import (
     drained_node,
     lookups,
     lost_disk,
+    messages,
     raft_groups,
     rebalance,
     rounds,
@@ -75,6 +77,7 @@ COMMANDS = {
     "drain": drained_node.main,
     "tuning": tuning.main,
     "lost-disk": lost_disk.main,
+    "messages": messages.main,
     "rebalance": rebalance.main,
     "consumer-heartbeats": consumer_heartbeats.main,
     "coordinator-failover": coordinator_failover.main,
