@@ -28,37 +28,17 @@ import shlex
 import shutil
 import sys
 import tempfile
+from importlib import import_module
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench import (
-    compaction,
-    compare,
-    console,
-    consumer_heartbeats,
-    coordinator_failover,
-    drained_node,
-    lookups,
-    lost_disk,
-    messages,
-    raft_groups,
-    rebalance,
-    rounds,
-    scrape,
-    spark,
-    steady_state,
-    tls,
-    tuning,
-)
 from bench.bare_path import BarePath, BarePathError
 from bench.figures import Figures
 from bench.job import JobError, run_job
-from bench.kafka_port import command as kafka_port
 from bench.measurements import PARTITIONS, Load, Measurement, measurements
 from bench.options import add_json, add_work_dir
-from bench.peers import command as peers
 from bench.printing import result_console
 from bench.report import Row, Runs, markdown, rows_of, show, write_json
 from quorumlog.local import ClusterError, LocalCluster
@@ -66,34 +46,35 @@ from quorumlog.sdk import Admin, NewTopic
 from quorumlog.sdk.errors import QuorumlogError
 
 QUICK_SCALE = 0.25
-#: Measurements with arguments of their own.
+#: Measurements with arguments of their own, and their modules; each is imported when it is used.
 COMMANDS = {
-    "raft-groups": raft_groups.main,
-    "rounds": rounds.main,
-    "lookups": lookups.main,
-    "steady-state": steady_state.main,
-    "compaction": compaction.main,
-    "compare": compare.main,
-    "drain": drained_node.main,
-    "tuning": tuning.main,
-    "lost-disk": lost_disk.main,
-    "messages": messages.main,
-    "rebalance": rebalance.main,
-    "consumer-heartbeats": consumer_heartbeats.main,
-    "coordinator-failover": coordinator_failover.main,
-    "scrape": scrape.main,
-    "console": console.main,
-    "--tls": tls.main,
-    "spark": spark.main,
-    "peers": peers.main,
-    "kafka-port": kafka_port.main,
+    "raft-groups": "raft_groups",
+    "rounds": "rounds",
+    "lookups": "lookups",
+    "steady-state": "steady_state",
+    "compaction": "compaction",
+    "compare": "compare",
+    "drain": "drained_node",
+    "tuning": "tuning",
+    "lost-disk": "lost_disk",
+    "messages": "messages",
+    "rebalance": "rebalance",
+    "consumer-heartbeats": "consumer_heartbeats",
+    "coordinator-failover": "coordinator_failover",
+    "scrape": "scrape",
+    "console": "console",
+    "--tls": "tls",
+    "spark": "spark",
+    "peers": "peers.command",
+    "kafka-port": "kafka_port.command",
 }
 
 
 def main() -> int:
     """Measures and reports; returns the exit status."""
     if len(sys.argv) > 1 and sys.argv[1] in COMMANDS:
-        return COMMANDS[sys.argv[1]](sys.argv[2:])
+        status: int = import_module(f"bench.{COMMANDS[sys.argv[1]]}").main(sys.argv[2:])
+        return status
     parsed = _parser().parse_args()
     console = result_console()
     scale = parsed.scale * (QUICK_SCALE if parsed.quick else 1)
