@@ -28,7 +28,7 @@ import uvloop
 
 from bench.options import add_json
 from bench.printing import result_console
-from bench.process_cost import cpu_seconds, wake_ups
+from bench.process_cost import TICK_S, cpu_seconds, wake_ups
 from bench.target_table import FigureLine, show, write_json
 from quorumlog.pure import version_line
 from quorumlog.server.certificates.issuing import create_authority, create_node
@@ -225,6 +225,7 @@ async def _cost_of(exchange: Exchange, parsed: argparse.Namespace, message: byte
     cpu, woken = sum(map(cpu_seconds, pids)), sum(map(wake_ups, pids))
     await asyncio.wait_for(exchange(parsed.messages, message, parsed.in_flight), TURN_S)
     cpu, woken = sum(map(cpu_seconds, pids)) - cpu, sum(map(wake_ups, pids)) - woken
+    cpu = max(cpu, TICK_S)  # Less than that does not show.
     return Cost(1e6 * cpu / parsed.messages, woken / parsed.messages)
 
 
