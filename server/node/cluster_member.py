@@ -61,7 +61,7 @@ class ClusterMember:
         raft_groups = RaftGroupFactory(resources.options, resources.storage, resources.rng, resources.mender.take_up)
         self.metadata = MetadataMember(resources, membership, raft_groups, state, self, time.now)
         replica = self.metadata.replica
-        self._traffic = ControllerTraffic(resources, replica, time)
+        self._traffic = ControllerTraffic(resources, self.metadata, time)
         context = MemberContext(
             resources,
             self.metadata,
@@ -71,6 +71,7 @@ class ClusterMember:
             ImageAge(resources.options, replica, self._traffic.client, time.now),
             time,
         )
+        self._image_age = context.image_age
         self._journal = ClusterEvents(replica.image, resources.log, time)
         self.services = MemberServices(context, raft_groups, self._replica_ended)
         self.settings = SettingsInEffect(context, self.services)
@@ -215,6 +216,10 @@ class ClusterMember:
     def not_ready(self) -> str:
         """Returns why this node does not serve yet, in one line; empty if it does."""
         return self.services.replicas.broker.not_ready()
+
+    def is_cut_off(self, now: int) -> bool:
+        """True if no controller has confirmed this node's metadata for so long that it counts as gone."""
+        return now - self._image_age.confirmed_at > self._resources.options.broker_session_timeout_us
 
     def readings(self) -> Readings:
         """Returns the figures for metrics, by name."""

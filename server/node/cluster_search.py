@@ -1,6 +1,8 @@
-"""Search for the cluster of a node that does not belong to one: it identifies the controllers, and founds or joins one.
+"""Search of a node for its cluster: it identifies the controllers, and founds or joins a cluster.
 
-`Formation` decides what the answers mean. This module decides when to ask, and makes the result durable.
+`Formation` decides what the answers mean. This module decides when to ask, and makes the result durable. A node that
+belongs to a cluster asks again after a restart, and when it has lost the controller: the metadata quorum may have moved
+to nodes that its metadata do not contain.
 
 If a node's damaged storage was moved aside at its operator's request, the cluster still identifies the node by the
 directory that it has given up. The node reports that automatically and asks the cluster to give up that disk too, like
@@ -21,8 +23,7 @@ from quorumlog.server.node.formation import Formation, Membership
 from quorumlog.server.step.events import LossAnswered, PeerIdentified
 from quorumlog.storage.transaction import RaftGroupState
 
-#: Until a node has been ready once, it checks the controllers' clusters this many times less often than before it
-#: belonged to one.
+#: A node that belongs to a cluster identifies the controllers this many times less often than before.
 RECHECK_FACTOR = 10
 #: Interval of the requests to give up the disk that was moved aside, and the timeout of one.
 REPORT_EVERY_US = 1_000_000
@@ -38,6 +39,9 @@ class ClusterSeeker(Protocol):
     def report_loss(self, address: str, directory_id: str) -> None:
         """Asks the node at an address (host:port) to have a former disk of this node given up."""
 
+    def voters_reported(self, report: PeerIdentified) -> None:
+        """Handles the voters of the metadata quorum that a controller reports to this member of a cluster."""
+
     def returned_empty(self, reason: str) -> None:
         """Reports that the cluster identifies the node by another data directory, so that it must wait."""
 
@@ -50,7 +54,7 @@ class ClusterSearch:
         seeker: notified of the result.
 
     Attributes:
-        next_deadline: when the controllers are asked again (µs); never again once the node has been ready.
+        next_deadline: when the controllers are asked again (µs).
     """
 
     def __init__(
@@ -91,22 +95,26 @@ class ClusterSearch:
         return f"the cluster has not formed; waiting for controllers {waiting}"
 
     def whom_to_ask(self, now: int) -> list[str]:
-        """Returns the addresses of the controllers to identify now: to form or find the cluster, and afterwards,
-        until this node has been ready once, to verify that it belongs to theirs."""
+        """Returns the addresses of the controllers to identify now: to form or find the cluster, and afterwards to
+        verify that this node belongs to theirs, and to find the voters of its metadata."""
         self._now = now
         factor = RECHECK_FACTOR if self._joined else 1
         self.next_deadline = now + factor * self._options.identify_interval_us
         self._consider_forming()
         return self._formation.missing
 
-    def stop_asking(self) -> None:
-        """Stops asking: the node has been ready, so it is in the right cluster."""
-        self.next_deadline = NEVER
+    def ask_while(self, now: int, *, is_cut_off: bool) -> None:
+        """Asks only while a node that has been ready, and so is in the right cluster, has lost the controller."""
+        if not is_cut_off:
+            self.next_deadline = NEVER
+        elif self.next_deadline == NEVER:
+            self.next_deadline = now
 
     def on_identified(self, event: PeerIdentified) -> None:
         """Handles a controller's answer."""
-        # A member has nothing to learn here; the driver checks that it is among its own cluster's nodes.
-        if not self._joined and self._directory.is_durable:
+        if self._joined:
+            self._seeker.voters_reported(event)
+        elif self._directory.is_durable:
             before = self._formation.returned_empty
             conclusion = self._formation.on_identified(event.identity, event.standing)
             if event.standing.voters or self.may_found():

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from quorumlog.raft.types import NO_NODE
-from quorumlog.server.controller.metadata_replica import MetadataReplica
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.records import METADATA_GROUP
+from quorumlog.server.node.metadata_member import MetadataMember
 from quorumlog.server.node.resources import NodeResources
 from quorumlog.server.step.node_service import StepTime
 from quorumlog.v1 import peer_pb2
@@ -25,24 +25,25 @@ class ControllerTraffic:
         client: sends this node's requests.
     """
 
-    def __init__(self, resources: NodeResources, metadata: MetadataReplica, time: StepTime) -> None:
+    def __init__(self, resources: NodeResources, metadata: MetadataMember, time: StepTime) -> None:
         self._node_id = resources.options.node_id
         self._host = resources.host
         self._links = resources.links
         self._rng = resources.rng
-        self._metadata = metadata
+        self._member = metadata
+        self._metadata = metadata.replica
         self._time = time
         self._handlers: dict[str, PeerRequestHandler] = {}
         self.client = ControllerClient(self, resources.options.limits.controller_requests, resources.boot_id)
 
     def controller_id(self) -> int:
         """Returns the node to ask; NO_NODE if none is known that could answer."""
-        raft = self._metadata.raft
-        if raft.leader_id == NO_NODE:
+        raft, reported = self._metadata.raft, self._member.reported_voters
+        if raft.leader_id == NO_NODE or (reported and raft.leader_id not in reported):
             # A new broker hears from the leader only once it is a learner, but any controller can name the leader. A
             # node that considers itself a voter may have lost its vote before it was registered, and hears from no
-            # leader either.
-            voters = raft.configuration.voters
+            # leader either. One that was away may not have the voters of today, and takes a former leader for this one.
+            voters = reported or raft.configuration.voters
             candidates = [node for node in voters if node != self._node_id and self._links[node].up]
             return self._rng.choice(candidates) if candidates else NO_NODE
         return raft.leader_id

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from quorumlog.raft.types import ORIGIN, Snapshot
 from quorumlog.server.controller.controller import ControllerOptions
 from quorumlog.server.controller.coordinator_creation import CoordinatorPlan
 from quorumlog.server.controller.metadata_replica import MetadataListener, MetadataReplica, decode_applied
+from quorumlog.server.controller.quorum_decisions import MAX_VOTERS
 from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
 from quorumlog.server.hosting.raft_host import HostedReplica
 from quorumlog.server.hosting.sealing import GroupSealer
@@ -14,9 +17,20 @@ from quorumlog.server.node.formation import Membership, Voter
 from quorumlog.server.node.metadata_quorum import MetadataQuorum
 from quorumlog.server.node.resources import NodeResources
 from quorumlog.server.step.deadlines import earlier
-from quorumlog.server.step.events import PeerIdentity
+from quorumlog.server.step.events import PeerIdentified, PeerIdentity
 from quorumlog.server.step.node_service import ServiceHooks
 from quorumlog.storage.transaction import RaftGroupState
+
+#: Maximum number of voters that another node is believed to report: those before and after a change of the quorum.
+MOST_REPORTED_VOTERS = 2 * MAX_VOTERS
+
+
+@dataclass(slots=True, frozen=True)
+class _ReportedVoters:
+    """The voters of the metadata quorum according to another node, which has applied the metadata up to ``index``."""
+
+    index: int = 0
+    voters: tuple[Voter, ...] = ()
 
 
 class MetadataMember:
@@ -45,6 +59,7 @@ class MetadataMember:
         self.membership = membership
         self.peers_changed = True
         self._known_peers: dict[int, str] = {}
+        self._reported = _ReportedVoters()
         self.replica = self._open(raft_groups, state, listener, now)
         self._quorum = MetadataQuorum(self.replica, resources.host, resources.log)
         self._known_configuration = self.replica.raft.configuration
@@ -111,10 +126,46 @@ class MetadataMember:
         if self.replica.raft.configuration is not self._known_configuration:
             self._known_configuration = self.replica.raft.configuration
             self.peers_changed = True
+        if self._reported.voters and self.replica.image.applied_index >= self._reported.index:
+            self._reported = _ReportedVoters()
+            self.peers_changed = True
+
+    def voters_reported(self, report: PeerIdentified) -> None:
+        """Follows the voters that a controller of this cluster reports, until this node's own metadata are as new.
+
+        The quorum may have moved to nodes that were added while this node was away. Without the report it would take
+        their leader for a stranger, and never get the metadata that contain it. Only answers from the configured
+        addresses of controllers count, as when a node joins: a caller cannot make this node connect anywhere.
+        """
+        standing, applied = report.standing, self.replica.image.applied_index
+        if report.identity.cluster_id != self.membership.cluster_id:
+            return
+        if standing.applied_index <= max(applied, self._reported.index):
+            return
+        self._reported = _ReportedVoters(standing.applied_index, standing.voters[:MOST_REPORTED_VOTERS])
+        self.peers_changed = True
+        if unknown := self._unknown_voters():
+            self._resources.log(
+                "info", "metadata_voters_reported", by=report.identity.node_id, index=standing.applied_index,
+                unknown=[node for node, _, _ in unknown],
+            )  # fmt: skip
+
+    @property
+    def reported_voters(self) -> tuple[int, ...]:
+        """The voters that were reported, while this node's own metadata are older; otherwise empty."""
+        return tuple(node for node, _, _ in self._reported.voters)
+
+    def _unknown_voters(self) -> list[Voter]:
+        """Returns the reported voters that are missing in the image.
+
+        For all others the image decides: it may have given up the disk that was reported.
+        """
+        own_id, brokers = self._resources.options.node_id, self.replica.image.brokers
+        return [voter for voter in self._reported.voters if voter[0] not in brokers and voter[0] != own_id]
 
     def is_host(self, node: int) -> bool:
         """True if a node has a replica of the metadata, regardless of the group's configuration: every registered node
-        whose disk is not lost.
+        whose disk is not lost, and every voter that is newer than this node's metadata.
 
         A node that has lost its vote is not a member until it is a learner again. It may not have learned yet that the
         change is committed, and the group may need it to find out: based on what is on its disk it must still be able
@@ -122,7 +173,9 @@ class MetadataMember:
         stranger, the group could stay without a leader forever (scenario 12).
         """
         broker = self.replica.image.brokers.get(node)
-        return broker is not None and not broker.is_lost
+        if broker is None:
+            return any(node == voter for voter, _, _ in self._reported.voters)
+        return not broker.is_lost
 
     def checkpoint(self) -> None:
         """Writes a snapshot of the image when enough has been applied since the last one."""
@@ -139,7 +192,10 @@ class MetadataMember:
             )
 
     def peers(self) -> dict[int, str]:
-        """Returns the peers to keep streams to: the voters, and every registered broker at its registered address."""
+        """Returns the peers to keep streams to: the voters, and every registered broker at its registered address.
+
+        Also the voters that are newer than this node's metadata.
+        """
         addresses = {node: address for node, _, address in self._unregistered_voters()}
         brokers = self.replica.image.brokers
         for broker in brokers.values():
@@ -148,6 +204,7 @@ class MetadataMember:
                 addresses.pop(broker.node_id, None)
                 continue
             addresses[broker.node_id] = self._peer_address(broker)
+        addresses.update((node, address) for node, _, address in self._unknown_voters())
         addresses.pop(self._resources.options.node_id, None)
         return addresses
 
@@ -184,7 +241,8 @@ class MetadataMember:
         broker = self.replica.image.brokers.get(node_id)
         if broker is not None:
             return None if broker.is_vacant else broker.registration.directory_id
-        return next((directory for node, directory, _ in self._unregistered_voters() if node == node_id), None)
+        voters = (*self._unregistered_voters(), *self._unknown_voters())
+        return next((directory for node, directory, _ in voters if node == node_id), None)
 
     def refuse_peer(self, peer: PeerIdentity) -> str | None:
         """Returns why the streams of a node are refused, in one line; None if they are accepted."""

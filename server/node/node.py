@@ -350,9 +350,9 @@ class Node:
         if now >= self._heartbeats.next_deadline:
             self._heartbeats.give(now, self._member)
         self._member.services.in_order.on_time(now, self._time.wall_ms)
-        if not self._was_ready and not self._member.not_ready():
-            self._was_ready = True
-            self._search.stop_asking()
+        self._was_ready = self._was_ready or not self._member.not_ready()
+        if self._was_ready:
+            self._search.ask_while(now, is_cut_off=self._member.is_cut_off(now))
         if self._handover is not None and self._handover.on_time(now):
             self._halt(None)
 
@@ -482,6 +482,11 @@ class Node:
     def report_loss(self, address: str, directory_id: str) -> None:
         """Requests that the cluster give up the damaged directory that this one replaces."""
         self._effects.report_loss.append((address, directory_id))
+
+    def voters_reported(self, report: PeerIdentified) -> None:
+        """Follows the voters of the metadata that a controller reports."""
+        if self._member is not None:
+            self._member.metadata.voters_reported(report)
 
     def returned_empty(self, reason: str) -> None:
         """Logs that the existing cluster identifies this node by another data directory, so that it has to wait."""

@@ -43,6 +43,7 @@ class ImageAge:
         self._interval_us = ASK_EVERY_HEARTBEATS * options.heartbeat_interval_us
         self._retry_us = options.heartbeat_interval_us
         self._timeout_us = options.controller_request_timeout_us
+        self._started_at = now
         self._shown_at: int | None = None
         #: Time at which the request in flight was sent, and the index to be applied once the controller has returned
         #: it.
@@ -57,6 +58,11 @@ class ImageAge:
     def bound_ms(self, now: int) -> int:
         """Returns an upper bound of the image's age, rounded up; UNKNOWN_AGE_MS if no controller has confirmed one."""
         return UNKNOWN_AGE_MS if self._shown_at is None else -((self._shown_at - now) // 1000)
+
+    @property
+    def confirmed_at(self) -> int:
+        """Time at which the image was last confirmed (µs); that of the node's start if it never was."""
+        return self._started_at if self._shown_at is None else self._shown_at
 
     def on_time(self, now: int, wall_ms: int) -> None:
         """Asks the controller when the next request is due."""
