@@ -23,7 +23,12 @@ from quorumlog.simulator.seeds.fault_schedule import InjectedFault, SimFaults
 from quorumlog.simulator.seeds.plan import SECOND, draw_plan
 from quorumlog.simulator.world.clients import PartitionName, SimProducer, Unanswered
 from quorumlog.simulator.world.cluster import SimCluster
-from quorumlog.simulator.world.convergence import Calm, committed_end, missing_for_convergence
+from quorumlog.simulator.world.convergence import (
+    Calm,
+    committed_end,
+    missing_for_convergence,
+    unfinished_changes,
+)
 from quorumlog.simulator.world.damage_mover import DamageMover
 from quorumlog.simulator.world.kafka_readers import SimKafkaReader
 from quorumlog.simulator.world.limited_clients import WRITER_HABITS, WRITER_NAME, QuotaChanger
@@ -477,11 +482,25 @@ class Simulation:
         )
         self._verdict = check_groups(self.group_history, self._group_ends, tolerance_us, knows_when_work_ends=True)
 
+    def _wait_for_changes(self, calm: Calm) -> None:
+        """Waits until the nodes have finished the changes that the last requests of clients caused."""
+        end = self.scheduler.now + CONVERGENCE_US
+        unfinished = unfinished_changes(self.cluster)
+        if not unfinished:
+            return
+        while unfinished:
+            if self.scheduler.now >= end:
+                raise Violation(f"the nodes do not finish a change within {CONVERGENCE_US // SECOND} s: {unfinished}")
+            self.scheduler.run(self.scheduler.now + CONVERGENCE_CHECK_US)
+            unfinished = unfinished_changes(self.cluster)
+        calm.changes_finished()
+
     def _rest(self) -> None:
         """Checks a time without requests and faults: no node may campaign."""
         self.cluster.network.spiky = False
         self.scheduler.run(self.scheduler.now + SPIKES_END_US)
         calm = Calm(self.cluster)
+        self._wait_for_changes(calm)
         self.scheduler.run(self.scheduler.now + self.plan.quiet_us)
         self.scheduler.run(self.scheduler.now + MOST_REST_US, lambda: self.scheduler.executed >= LEAST_EVENTS)
         # A late message of the controller may just have woken a group.

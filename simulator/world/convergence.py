@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 from quorumlog.raft.types import EntryId
 from quorumlog.server.controller.rebalancing import Rebalancing
-from quorumlog.server.metadata.records import METADATA_GROUP
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.metadata.records import METADATA_GROUP, PartitionRecord
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.witness import is_witness
 from quorumlog.simulator.models.committed_partition import Violation
@@ -175,12 +176,53 @@ def committed_end(cluster: SimCluster, name: PartitionName) -> int:
     raise Violation(f"{name} is not in the metadata image")
 
 
+def unfinished_changes(cluster: SimCluster) -> str:
+    """Returns a change of replicas or leaders that the nodes are making on their own; empty if none exist.
+
+    After convergence clients may still create and delete topics, so that the nodes are balanced again.
+    """
+    image = _newest_image(cluster)
+    if cluster.options.repair.rebalance_interval_us and any(Rebalancing(image, {}).moves()):
+        return f"the nodes are about to be balanced: {Rebalancing(image, {}).before}"
+    return next(
+        (
+            f"group {group} is moved to {record.wanted or record.replicas} or changes its leader, node {record.leader}"
+            for group, record in image.partitions.items()
+            if _is_changing(cluster, record)
+        ),
+        "",
+    )
+
+
+def _newest_image(cluster: SimCluster) -> MetadataImage:
+    images = [process.image for process in cluster.processes.values() if process.image is not None]
+    return max(images, key=lambda image: image.applied_index)
+
+
+def _is_changing(cluster: SimCluster, record: PartitionRecord) -> bool:
+    """True if a partition is being moved, or its leadership will be returned to the preferred leader."""
+    return record.is_moving or (cluster.options.balance.enabled and record.leader != record.replicas[0])
+
+
 class Calm:
     """The current terms of all replicas, to detect later campaigns without a reason."""
 
     def __init__(self, cluster: SimCluster) -> None:
         self._cluster = cluster
         self._terms = self._current_terms()
+        self._voters = {
+            group: () if _is_changing(cluster, record) else record.voters
+            for group, record in _newest_image(cluster).partitions.items()
+        }
+
+    def changes_finished(self) -> None:
+        """Takes the terms of the partitions again that the nodes have moved on their own, or that were about to change
+        their leaders. Those of all others count from the beginning.
+        """
+        records = _newest_image(self._cluster).partitions
+        changed = {group for group, record in records.items() if self._voters.get(group) != record.voters}
+        kept = {key: term for key, term in self._terms.items() if key[0] not in changed}
+        self._terms = kept | {key: term for key, term in self._current_terms().items() if key[0] in changed}
 
     def _current_terms(self) -> dict[tuple[int, int], int]:
         # A term of 0 is of a partition that was just created, by a request that was in flight. Its first election has a
