@@ -3,20 +3,17 @@
 A consumer group may also be a classic one, whose members compute assignments themselves: decisions about those are in
 `classic/`. Both kinds share the log, the drafts, and the rule of one decision at a time.
 
-May import: `hosting`, `metadata`, `authorization`.
+May import: `deciding`, `hosting`, `metadata`, `access`.
 
 The modules, in the order in which a member's heartbeat passes them:
 
-- `dependencies`: objects that the node shares with its coordinators.
 - `group_service`: receives requests of clients and events of the node. From here a heartbeat passes three
-  objects until it is decided: `GroupService`, `GroupShards`, `ShardLeader`.
-- `group_shards`: the coordinators that this node leads; finds the one that keeps a consumer group.
+  objects until it is decided: `GroupService`, `LedCoordinators` of `deciding/`, `ShardLeader`.
+- `group_shards`: starts the leaders of this node's coordinators, and has them review groups when topics or ACLs change.
 - `request_checks`: refuses malformed requests, whatever the state of the consumer group.
-- `finder`: maps a consumer group to its partition of `__groups`; answers FindCoordinators, a member's first request.
-- `stall_aware_clock`: the clock of sessions, which stops while the node itself is stalled.
 - `parked_heartbeats`: a heartbeat that is not answered yet, and those that wait for changes.
-- `pending_answers`: answers due to clients: each is sent once, by its deadline.
-- `shard_leader`: one term of one coordinator: queued calls, one decision at a time, the answers.
+- `shard_leader`: one term of one coordinator: heartbeats, timeouts and checks, decided with the calls in the
+  `DecisionQueue` of `deciding/`.
 - `member_timers`: sessions and rebalance timeouts.
 - `periodic_checks`: checks without a request: topics that have changed, offsets that have expired.
 
@@ -38,7 +35,7 @@ Then a decision is made, without any I/O:
 
 Then the command is replicated with Raft:
 
-- `group_shard`: the replica: proposes, applies, takes snapshots.
+- `group_shard`: the replica, and the kind of coordinator that it is.
 - `group_table`: the consumer groups as the log has made them, the same on every replica.
 
 Not on the path of a heartbeat:

@@ -11,23 +11,22 @@ from google.protobuf.message import Message as ProtoMessage
 from quorumlog.server.access.access_errors import ClientTopics, Refusals
 from quorumlog.server.access.permissions import operation_of
 from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.deciding.decision_queue import CoordinatorCall
+from quorumlog.server.deciding.led_coordinators import LedCoordinators
+from quorumlog.server.deciding.pending_answers import PendingAnswers
 from quorumlog.server.groups.administration import add_offsets, delete_group, describe, listing
 from quorumlog.server.groups.classic.answers import refused
 from quorumlog.server.groups.classic.calls import ClassicCall, ClassicRequest
 from quorumlog.server.groups.classic.request_forms import rebalance_timeout_ms
 from quorumlog.server.groups.committed_offsets import commit_offsets, delete_offsets, fetch_offsets
 from quorumlog.server.groups.draft import Draft
-from quorumlog.server.groups.group_shards import GroupShards
+from quorumlog.server.groups.group_shard import GroupShard
 from quorumlog.server.groups.parked_heartbeats import refused_heartbeat
-from quorumlog.server.groups.pending_answers import PendingAnswers
-from quorumlog.server.groups.shard_leader import CoordinatorCall, ShardLeader
-from quorumlog.server.hosting.read_index import HeartbeatRounds
+from quorumlog.server.groups.shard_leader import ShardLeader
 from quorumlog.server.step.deadlines import wait_us
 from quorumlog.server.step.events import ClientRequest
-from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_DESCRIBE, ACL_RESOURCE_CLUSTER, ACL_RESOURCE_GROUP
-from quorumlog.v1.errors_pb2 import ErrorCode
 
 #: Requests about one consumer group's committed offsets.
 OffsetRequest: TypeAlias = (
@@ -78,7 +77,7 @@ class GroupCalls:
     Arguments:
         node_id: id of this node.
         limits: limits for requests of members.
-        rounds: rounds of Raft heartbeats, shared with other reads.
+        led: the coordinators that this node leads.
         answers: answers due to clients, shared with the finder.
         refusals: error responses for denied requests.
     """
@@ -87,8 +86,7 @@ class GroupCalls:
         self,
         node_id: int,
         limits: ConsumerGroupLimits,
-        led: GroupShards,
-        rounds: HeartbeatRounds,
+        led: LedCoordinators[GroupShard, ShardLeader],
         answers: PendingAnswers,
         refusals: Refusals,
     ) -> None:
@@ -96,7 +94,6 @@ class GroupCalls:
         self._node_id = node_id
         self._limits = limits
         self._led = led
-        self._rounds = rounds
         self._answers = answers
 
     def serve(self, now: int, asked: ClientRequest, request: UnaryRequest) -> None:
@@ -136,38 +133,30 @@ class GroupCalls:
         call = ClassicCall(asked.request_id, request, asked.client, deadline, self._answers, keeper.classic)
         if not isinstance(request, groups_pb2.LeaveClassicGroupRequest):
             keeper.classic.heard(request.group_id, request.member_id)
-        keeper.submit(call)
+        keeper.queue.submit(call)
 
-    def _submit(self, call: CoordinatorCall) -> None:
-        keeper = self._led.keeper_of(call.group_id)
+    def _submit(self, call: CoordinatorCall[Draft]) -> None:
+        keeper = self._led.keeper_of(call.key)
         if isinstance(keeper, errors_pb2.Error):
             call.refuse(keeper)
         else:
-            keeper.submit(call)
+            keeper.queue.submit(call)
 
-    def _commit(self, call: CoordinatorCall, member_id: str) -> None:
+    def _commit(self, call: CoordinatorCall[Draft], member_id: str) -> None:
         """Submits a commit. For a member of a classic group it also extends the session."""
-        keeper = self._led.keeper_of(call.group_id)
+        keeper = self._led.keeper_of(call.key)
         if isinstance(keeper, errors_pb2.Error):
             call.refuse(keeper)
         else:
-            keeper.classic.heard(call.group_id, member_id)
-            keeper.submit(call)
+            keeper.classic.heard(call.key, member_id)
+            keeper.queue.submit(call)
 
-    def _read(self, now: int, call: CoordinatorCall) -> None:
-        keeper = self._led.keeper_of(call.group_id)
+    def _read(self, now: int, call: CoordinatorCall[Draft]) -> None:
+        keeper = self._led.keeper_of(call.key)
         if isinstance(keeper, errors_pb2.Error):
             call.refuse(keeper)
         else:
-            self._read_from(now, keeper, call)
-
-    def _read_from(self, now: int, leadership: ShardLeader, call: CoordinatorCall) -> None:
-        coordinator = leadership.coordinator
-        confirming_round = self._rounds.begin(now, coordinator.group)
-        if confirming_round is None:
-            call.refuse(error(ErrorCode.SERVER_BUSY, f"the leader of {coordinator.name} is stalled: try again"))
-        else:
-            leadership.read(call, confirming_round)
+            self._led.read(now, keeper, call)
 
     # -- several consumer groups ------------------------------------------------------------------------------
 
@@ -182,7 +171,7 @@ class GroupCalls:
     def _is_refused(self, asked: ClientRequest, part: _GroupPart) -> bool:
         """Returns True, and refuses the part, if a client may not perform the operation on a group."""
         operation = operation_of(type(asked.message))
-        refused = self._refusals.resource(asked.client, operation, ACL_RESOURCE_GROUP, part.group_id)
+        refused = self._refusals.resource(asked.client, operation, ACL_RESOURCE_GROUP, part.key)
         if refused is not None:
             part.refuse(refused)
         return refused is not None
@@ -209,7 +198,7 @@ class GroupCalls:
         led = [leadership for leadership in self._led if leadership.coordinator.leads]
         gathered = _GatheredListing(asked.request_id, groups_pb2.ListGroupsResponse(), len(led), self._answers)
         for leadership in led:
-            self._read_from(now, leadership, _ListedGroups(leadership, request, gathered, sees))
+            self._led.read(now, leadership, _ListedGroups(leadership, request, gathered, sees))
 
 
 class _OffsetCall:
@@ -217,7 +206,7 @@ class _OffsetCall:
 
     def __init__(self, request_id: int, request: OffsetRequest, answers: PendingAnswers, topics: ClientTopics) -> None:
         self._topics = topics
-        self.group_id = request.group_id
+        self.key = request.group_id
         self._request_id = request_id
         self._request = request
         self._answers = answers
@@ -273,7 +262,7 @@ class _GroupPart:
     def __init__(
         self, slot: groups_pb2.GroupOutcome | groups_pb2.GroupDescription, gathered: _GatheredResponse
     ) -> None:
-        self.group_id = slot.group_id
+        self.key = slot.group_id
         self._slot = slot
         self._gathered = gathered
 
@@ -288,7 +277,7 @@ class _GroupPart:
 
 class _GroupDeletion(_GroupPart):
     def decide(self, draft: Draft) -> ProtoMessage:
-        return groups_pb2.GroupOutcome(error=delete_group(draft, self.group_id))
+        return groups_pb2.GroupOutcome(error=delete_group(draft, self.key))
 
 
 class _DescribedGroup(_GroupPart):
@@ -301,7 +290,7 @@ class _DescribedGroup(_GroupPart):
         self._node_id = slot.coordinator
 
     def decide(self, draft: Draft) -> ProtoMessage:
-        described = describe(draft, self.group_id, self._node_id, self._topics)
+        described = describe(draft, self.key, self._node_id, self._topics)
         room_bytes = self._descriptions.room_bytes
         if room_bytes is not None:
             self._descriptions.room_bytes = room_bytes - add_offsets(draft, described, room_bytes, self._topics)
@@ -325,7 +314,7 @@ class _ListedGroups:
     If that is led elsewhere by then, the list is incomplete, which the client recognizes by the coordinators it names.
     """
 
-    group_id = ""
+    key = ""
 
     def __init__(
         self,

@@ -7,14 +7,14 @@ from itertools import islice
 from typing import get_args
 
 from quorumlog.server.access.authorizer import TopicAccess
-from quorumlog.server.groups.dependencies import GroupDependencies
-from quorumlog.server.groups.finder import CoordinatorFinder
+from quorumlog.server.deciding.dependencies import CoordinatorDependencies
+from quorumlog.server.deciding.finder import CoordinatorFinder
+from quorumlog.server.deciding.pending_answers import PendingAnswers
 from quorumlog.server.groups.group_requests import GroupCalls, UnaryRequest
-from quorumlog.server.groups.group_shard import GroupShard
+from quorumlog.server.groups.group_shard import GROUP_COORDINATORS, GroupShard
 from quorumlog.server.groups.group_shards import GroupShards
 from quorumlog.server.groups.member import JOIN_EPOCH
 from quorumlog.server.groups.parked_heartbeats import HeartbeatCall, refused_heartbeat
-from quorumlog.server.groups.pending_answers import PendingAnswers
 from quorumlog.server.observability.metric_catalogue import MOST_OFFSETS, Readings
 from quorumlog.server.step.deadlines import MAX_WAIT_US
 from quorumlog.server.step.events import ClientRequest
@@ -27,17 +27,17 @@ from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_RESOURCE_TOPIC
 class GroupService:
     """The coordinators of a node, and the requests that they serve to members of consumer groups."""
 
-    def __init__(self, now: int, services: GroupDependencies) -> None:
+    def __init__(self, now: int, services: CoordinatorDependencies[GroupShard]) -> None:
         self._services = services
         self._answers = PendingAnswers(services.reply)
-        self._led = GroupShards(now, services)
+        self._shards = GroupShards(now, services)
+        self._led = self._shards.led
         self._finder = CoordinatorFinder(
-            services.metadata, services.leaders, services.controller, self._answers, services.refusals
-        )
+            GROUP_COORDINATORS, services.metadata, services.leaders, services.controller, self._answers,
+            services.refusals,
+        )  # fmt: skip
         options = services.options
-        self._calls = GroupCalls(
-            options.node_id, options.groups.limits, self._led, services.rounds, self._answers, services.refusals
-        )
+        self._calls = GroupCalls(options.node_id, options.groups.limits, self._led, self._answers, services.refusals)
         self._deadline_moved: Callable[[], None] = lambda: None
 
     def begin_step(self, now: int, wall_ms: int) -> None:
@@ -102,27 +102,21 @@ class GroupService:
         """Continues after a step of a coordinator's Raft group, and takes a snapshot if one is due."""
         self._led.after_round(coordinator)
         self._deadline_moved()
-        options, snapshots = self._services.options.groups, self._services.snapshots
-        raft_group = coordinator.group
-        due = coordinator.is_checkpoint_due(options.checkpoint_entries, options.checkpoint_bytes)
-        if due and snapshots.may_checkpoint(raft_group):
-            last, configuration = coordinator.last_applied, coordinator.raft.configuration
-            snapshots.checkpoints.begin(
-                raft_group, last, configuration, coordinator.to_snapshot(), coordinator.checkpointed
-            )
+        options = self._services.options.groups
+        coordinator.take_due_checkpoint(self._services.snapshots, options.checkpoint_entries, options.checkpoint_bytes)
 
     def metadata_changed(self) -> None:
         """Notifies the finder and the coordinators of a new metadata image."""
         self._finder.on_applied()
-        self._led.metadata_changed()
+        self._shards.metadata_changed()
 
     def rights_changed(self) -> None:
         """Notifies the coordinators of changed ACLs."""
-        self._led.rights_changed()
+        self._shards.rights_changed()
 
     def keep_offsets_for(self, retention_ms: int) -> None:
         """Changes how long unused committed offsets are kept."""
-        self._led.keep_offsets_for(retention_ms)
+        self._shards.keep_offsets_for(retention_ms)
 
     def raft_group_gone(self, now: int, group: int) -> None:
         """Ends the leadership of a coordinator whose replica was removed from this node."""

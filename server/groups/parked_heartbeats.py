@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.groups.dependencies import ReplyToClient
+from quorumlog.server.deciding.dependencies import ReplyToClient
 from quorumlog.server.step.request_context import RequestContext
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.groups_pb2 import GroupHeartbeatRequest, GroupHeartbeatResponse
@@ -37,7 +37,7 @@ class HeartbeatCall:
     reply: ReplyToClient
 
     @property
-    def group_id(self) -> str:
+    def key(self) -> str:
         """The consumer group of its member."""
         return self.request.group_id
 
@@ -63,7 +63,7 @@ class ParkedHeartbeats:
 
     def park(self, call: HeartbeatCall) -> None:
         """Parks a heartbeat. No other one of the same member may be parked."""
-        members = self._by_member.setdefault(call.group_id, {})
+        members = self._by_member.setdefault(call.key, {})
         assert call.request.member_id not in members
         members[call.request.member_id] = call
         self._by_request[call.request_id] = call
@@ -79,10 +79,10 @@ class ParkedHeartbeats:
         """Removes and returns the heartbeat of a request, if it is parked."""
         call = self._by_request.pop(request_id, None)
         if call is not None:
-            members = self._by_member[call.group_id]
+            members = self._by_member[call.key]
             del members[call.request.member_id]
             if not members:
-                del self._by_member[call.group_id]
+                del self._by_member[call.key]
         return call
 
     def of_group(self, group_id: str) -> list[HeartbeatCall]:

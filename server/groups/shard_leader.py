@@ -1,9 +1,8 @@
-"""A coordinator's leader: it decides calls together, one decision at a time, and answers when that is applied.
+"""The leader of a coordinator of consumer groups, during one term.
 
-Calls are queued while a decision is being replicated. They are decided in the order of their arrival, each based on the
-state after those before it (a draft), and the final changes are one command for the log. So a thousand members that
-arrive together cost a few writes. A call that changed nothing, in an unchanged consumer group, is answered immediately.
-A heartbeat without changes for its member is parked until there are some.
+It decides the queued calls together (`DecisionQueue`), and with them heartbeats, timeouts and periodic checks. A
+heartbeat without changes for its member is parked until there are some. The assignment is computed once for a thousand
+members that arrive together.
 
 No state here outlives the leadership: sessions restart with the next leader, and every waiting client is sent to it.
 """
@@ -11,16 +10,16 @@ No state here outlives the leadership: sessions restart with the next leader, an
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
-from typing import Protocol, TypeAlias
-
-from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.access.authorizer import Authorizer
 from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.config.options import NodeOptions
+from quorumlog.server.deciding.decision_queue import DECISION_CALLS, AgendaDecisions, DecisionQueue, WaitingCall
+from quorumlog.server.deciding.stall_aware_clock import AwakeClock
 from quorumlog.server.groups.classic.decisions import ClassicBounds, ClassicDecisions
 from quorumlog.server.groups.draft import Draft
 from quorumlog.server.groups.group import ConsumerGroup
@@ -32,23 +31,15 @@ from quorumlog.server.groups.member_changes import expire_rebalance, expire_sess
 from quorumlog.server.groups.member_timers import MemberTimers
 from quorumlog.server.groups.parked_heartbeats import HeartbeatCall, ParkedHeartbeats
 from quorumlog.server.groups.periodic_checks import Review, expire_offsets, rights_changed, topics_changed
-from quorumlog.server.groups.stall_aware_clock import AwakeClock
 from quorumlog.server.groups.topic_catalog import ImageCatalog
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL
 from quorumlog.server.step.deadlines import earlier
 from quorumlog.server.step.wire_errors import error
-from quorumlog.v1 import errors_pb2
 from quorumlog.v1.coordinator_log_pb2 import GroupCommand
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.groups_pb2 import GroupHeartbeatRequest
 
-#: Bytes of changes at which a decision accepts no further calls.
-DECISION_BYTES = 1 << 20
-#: Maximum number of calls, and of heartbeats, in one decision: the node does nothing else in the meantime.
-DECISION_CALLS = 500
-#: Retry interval of a decision that Raft did not accept (µs).
-RETRY_US = 20_000
 #: A parked heartbeat is answered after this fraction of the member's session at the latest: it has to send the next
 #: one.
 PARKED_SESSIONS = 3
@@ -61,27 +52,6 @@ EXPIRY_REVIEWS = 4
 CLASSIC_CALL_BYTES = 64 << 20
 #: Delay of the review of offsets after topics were deleted (µs): one review for many topics.
 DELETED_US = 5_000_000
-
-
-class CoordinatorCall(Protocol):
-    """A call of a client that a coordinator decides, or that reads its state."""
-
-    @property
-    def group_id(self) -> str:
-        """The consumer group; empty if the call is about all groups of a coordinator."""
-
-    def decide(self, draft: Draft) -> ProtoMessage | None:
-        """Decides on a draft and returns the answer; None if the call was queued elsewhere and is answered from
-        there."""
-
-    def answer(self, response: ProtoMessage) -> None:
-        """Receives the answer once it is applied."""
-
-    def refuse(self, problem: errors_pb2.Error) -> None:
-        """Receives the error if the call is not decided."""
-
-
-Waiter: TypeAlias = CoordinatorCall | HeartbeatCall
 
 
 @dataclass(slots=True, frozen=True)
@@ -120,25 +90,8 @@ class LeadershipOptions:
         return min(EXPIRY_US, self.offsets_retention_ms * 1000 // EXPIRY_REVIEWS)
 
 
-@dataclass(slots=True, frozen=True)
-class _Decision:
-    """A command in flight, and the calls that wait for it. The answer None is that of a heartbeat without changes."""
-
-    index: int
-    waiting: list[tuple[Waiter, ProtoMessage | None]]
-
-
-@dataclass(slots=True, frozen=True)
-class _Read:
-    """A call that only reads, and waits until the commit index at its arrival is confirmed and applied."""
-
-    confirming_round: int
-    index: int
-    call: CoordinatorCall
-
-
 class ShardLeader:
-    """One term of one coordinator.
+    """One term of one coordinator: the agenda of its `DecisionQueue`, and the calls of members.
 
     Arguments:
         clock: clock shared by the node's coordinators.
@@ -146,7 +99,8 @@ class ShardLeader:
         authorizer: decides what members may read; None if they may read everything.
 
     Attributes:
-        is_doubtful: the node was stalled, and has not yet asked for a confirmation of its leadership.
+        queue: decides the calls of clients, and what is due here.
+        classic: the leader's part of classic groups.
     """
 
     def __init__(
@@ -159,15 +113,12 @@ class ShardLeader:
     ) -> None:
         self._authorizer = authorizer
         self.coordinator = coordinator
-        self.term = coordinator.raft.term
-        self.is_doubtful = False
+        self.queue: DecisionQueue[Draft] = DecisionQueue(coordinator, clock, self, options.max_calls)
         self._clock = clock
         self._metadata = metadata
         self._options = options
-        self._calls: deque[CoordinatorCall] = deque()
         self._heartbeats: deque[HeartbeatCall] = deque()
         self._reviews: dict[tuple[str, Review], None] = {}
-        self._reads: list[_Read] = []
         self._parked = ParkedHeartbeats()
         #: By consumer group and member: number of the newest heartbeat that arrived. If there are too many, the members
         #: without a heartbeat for the longest time are forgotten first.
@@ -175,9 +126,6 @@ class ShardLeader:
         #: Number of member ids assigned here. A term has one leader: no other leader assigns an id with the same
         #: prefix.
         self._named = 0
-        self._decision: _Decision | None = None
-        self._retry_at = 0
-        self._unconfirmed = 0
         self._expiry_due = clock.awake_us + options.expiry_interval_us
         self._timers = MemberTimers()
         for group in coordinator.table.groups.values():
@@ -192,6 +140,11 @@ class ShardLeader:
         """Changes how long unused committed offsets are kept, from now on."""
         self._options = replace(self._options, offsets_retention_ms=retention_ms)
         self._expiry_due = min(self._expiry_due, self._clock.awake_us + self._options.expiry_interval_us)
+
+    @property
+    def term(self) -> int:
+        """The Raft term in which it leads."""
+        return self.queue.term
 
     @property
     def table(self) -> GroupTable:
@@ -211,8 +164,8 @@ class ShardLeader:
     # -- incoming calls ---------------------------------------------------------------------------------------
 
     def heartbeat(self, call: HeartbeatCall) -> None:
-        """Queues a heartbeat; call ``decide`` afterwards. A parked one of the same member is answered, because its
-        client has moved on."""
+        """Queues a heartbeat; call ``do_what_is_due`` afterwards. A parked one of the same member is answered, because
+        its client has moved on."""
         request = call.request
         if request.HasField("omitted"):
             self._name(request)
@@ -243,21 +196,6 @@ class ShardLeader:
             self._named += 1
             request.member_id = f"{self.term}-{self._named}"
 
-    def submit(self, call: CoordinatorCall) -> None:
-        """Queues a call that may change something; call ``decide`` afterwards."""
-        if len(self._calls) >= self._options.max_calls:
-            call.refuse(error(ErrorCode.SERVER_BUSY, f"{len(self._calls)} calls of groups wait here; try again later"))
-        else:
-            self._calls.append(call)
-
-    def read(self, call: CoordinatorCall, confirming_round: int) -> None:
-        """Queues a call that changes nothing.
-
-        Arguments:
-            confirming_round: the round of Raft heartbeats that confirms that this node still leads.
-        """
-        self._reads.append(_Read(confirming_round, self.coordinator.raft.commit_index, call))
-
     def topics_changed(self, *, is_deletion: bool) -> None:
         """Reviews all groups, because this node's topics changed, or may differ from those of the previous leader."""
         self._review_all(Review.TOPICS)
@@ -277,25 +215,6 @@ class ShardLeader:
         self._parked.take_request(request_id)
         self.classic.client_gone(request_id)
 
-    # -- certainty --------------------------------------------------------------------------------------------
-
-    def confirm_by(self, confirming_round: int) -> None:
-        """Suspends answers after a stall of the node until a quorum has confirmed that no other node leads.
-
-        Otherwise a member that only this leader reaches would count a new session from the answer, after the next
-        leader has given its partitions away.
-
-        Arguments:
-            confirming_round: the round of Raft heartbeats that confirms it.
-        """
-        self.is_doubtful = False
-        self._unconfirmed = confirming_round
-
-    @property
-    def is_certain(self) -> bool:
-        """True if this node's leadership is confirmed since it was last in doubt."""
-        return self.coordinator.raft.confirmed_round >= self._unconfirmed
-
     # -- decisions --------------------------------------------------------------------------------------------
 
     def do_what_is_due(self) -> bool:
@@ -305,50 +224,37 @@ class ShardLeader:
         if self._clock.awake_us >= self._expiry_due:
             self._expiry_due = self._clock.awake_us + self._options.expiry_interval_us
             self._review_all(Review.OFFSETS)
-        return self.decide()
+        return self.queue.decide()
 
-    def decide(self) -> bool:
-        """Decides the queued calls, unless a decision is in flight. Returns True if it proposed a command."""
-        due = self.decision_due
-        if due is None or due > self._clock.awake_us:
-            return False
-        # All of them change one draft, and later calls see what earlier ones have changed. The log gets one command.
-        draft = self._draft()
-        calls = self._decide_calls(draft)
+    @property
+    def decision_due(self) -> int | None:
+        """Time at which something is due to be decided beside the queued calls, on the awake clock."""
+        if self._heartbeats or self._reviews:
+            return self._clock.awake_us
+        return earlier(self._timers.next_deadline, self.classic.next_deadline)
+
+    def decide(self, draft: Draft, *, calls_left: bool) -> AgendaDecisions[Draft]:
+        """Decides reviews; then, unless calls or reviews are left, timeouts and heartbeats."""
         reviews = self._decide_reviews(draft)
         batch: list[HeartbeatCall] = []
-        if not self._calls and not self._reviews:
+        if not calls_left and not self._reviews:
             # Heartbeats come last, all together: the assignment is computed once for all changes. A member whose
             # heartbeat has arrived is not silent, however late its heartbeat is decided.
             self._expire_members(draft)
             self.classic.on_time(draft)
             batch = [self._heartbeats.popleft() for _ in range(min(len(self._heartbeats), DECISION_CALLS))]
         self.classic.settle(draft)
-        calls.extend(self.classic.take_answers())
+        calls = self.classic.take_answers()
         answers = heartbeats(draft, [(call.request, call.client) for call in batch])
-        decided: list[tuple[Waiter, ProtoMessage | None]] = [*calls, *zip(batch, answers, strict=True)]
-        command = draft.command()
-        index = None
-        if command is not None:
-            index = self.coordinator.propose(self._clock.now, command)
-            if index is None:
-                # Raft accepts nothing now (a leadership transfer, a full log): the queues are as they were before, in
-                # the same order. The draft is dropped, so nothing that was decided has happened.
-                self._calls.extendleft(call for call, _ in reversed(calls))
-                self._heartbeats.extendleft(reversed(batch))
-                self._reviews.update(dict.fromkeys(reviews))
-                self._begin_classic()
-                self._retry_at = self._clock.awake_us + RETRY_US
-                return False
-            # Answers about changed groups wait until the command is applied: another leader may take over before it is
-            # committed, and its groups would contradict the answer.
-            self._decision = _Decision(index, [each for each in decided if draft.changed(each[0].group_id)])
-        for waiter, answer in decided:
-            if index is None or not draft.changed(waiter.group_id):
-                self._answer(waiter, answer)
-        return index is not None
+        return AgendaDecisions([*calls], [*zip(batch, answers, strict=True)], partial(self._put_back, reviews, batch))
 
-    def _draft(self) -> Draft:
+    def _put_back(self, reviews: Iterable[tuple[str, Review]], batch: Sequence[HeartbeatCall]) -> None:
+        self._heartbeats.extendleft(reversed(batch))
+        self._reviews.update(dict.fromkeys(reviews))
+        self._begin_classic()
+
+    def draft(self) -> Draft:
+        """Returns a draft without changes over the consumer groups."""
         image = self._metadata.image
         # Nodes of the first feature level reject a group whose versions start later than at 1.
         applied = self.coordinator.raft.applied_index if image.feature_level >= SECOND_FEATURE_LEVEL else 0
@@ -357,20 +263,11 @@ class ShardLeader:
             has_classic_groups=image.feature_level >= SECOND_FEATURE_LEVEL,
         )  # fmt: skip
 
-    def _decide_calls(self, draft: Draft) -> list[tuple[CoordinatorCall, ProtoMessage]]:
-        decided: list[tuple[CoordinatorCall, ProtoMessage]] = []
-        while self._calls and len(decided) < DECISION_CALLS and draft.size_bytes < DECISION_BYTES:
-            call = self._calls.popleft()
-            answer = call.decide(draft)
-            if answer is not None:
-                decided.append((call, answer))
-        return decided
-
     def _begin_classic(self) -> None:
         """Starts or restarts the sessions and rounds of classic groups: calls that waited are decided again."""
         groups = self.table.groups.values()
         classic = ((group.group_id, group.classic) for group in groups if group.classic is not None)
-        self._calls.extend(self.classic.begin(classic, self._options.limits))
+        self.queue.submit_again(self.classic.begin(classic, self._options.limits))
 
     def _decide_reviews(self, draft: Draft) -> list[tuple[str, Review]]:
         reviews = list(islice(self._reviews, DECISION_CALLS))
@@ -407,11 +304,7 @@ class ShardLeader:
             if not change.base_version and change.group_id in self.table.groups:
                 # Topics changed between the decision and now were not reviewed for this group, which did not exist yet.
                 self._reviews[change.group_id, Review.TOPICS] = None
-        decision = self._decision
-        if decision is not None and (index, term) == (decision.index, self.term):
-            self._decision = None
-            for waiter, answer in decision.waiting:
-                self._answer(waiter, answer)
+        self.queue.applied(index, term)
         for group_id in sorted(changed):
             self._decide_parked_again(group_id)
 
@@ -419,12 +312,10 @@ class ShardLeader:
         for member_id in member_ids:
             self._timers.track(self._clock.awake_us, group_id, self.table.groups[group_id].members[member_id])
 
-    def _answer(self, waiter: Waiter, answer: ProtoMessage | None) -> None:
-        if answer is not None:
-            waiter.answer(answer)
-        else:
-            assert isinstance(waiter, HeartbeatCall), "only a heartbeat may wait for changes"
-            self._park(waiter)
+    def keep(self, waiter: WaitingCall) -> None:
+        """Parks a heartbeat that was decided without changes for its member."""
+        assert isinstance(waiter, HeartbeatCall), "only a heartbeat may wait for changes"
+        self._park(waiter)
 
     def _park(self, call: HeartbeatCall) -> None:
         """Parks a heartbeat, because there are no changes for its member yet."""
@@ -463,53 +354,17 @@ class ShardLeader:
 
     # -- events -----------------------------------------------------------------------------------------------
 
-    def after_round(self) -> None:
-        """Answers reads that a step of the coordinator's Raft group has confirmed."""
-        if not self._reads:
-            return
-        raft = self.coordinator.raft
-        still = []
-        for each in self._reads:
-            if each.confirming_round <= raft.confirmed_round and each.index <= raft.applied_index:
-                answer = each.call.decide(self._draft())
-                assert answer is not None, "a read does not wait for other calls"
-                each.call.answer(answer)
-            else:
-                still.append(each)
-        self._reads = still
-
-    @property
-    def decision_due(self) -> int | None:
-        """Time at which ``decide`` is due, on the awake clock."""
-        if self._decision is not None or not self.is_certain:
-            return None
-        due: int | None = self._clock.awake_us
-        if not (self._calls or self._heartbeats or self._reviews):
-            due = earlier(self._timers.next_deadline, self.classic.next_deadline)
-        return None if due is None else max(due, self._retry_at)
-
     @property
     def next_deadline(self) -> int:
         """Time at which ``do_what_is_due`` is due, on the awake clock."""
-        due = (self.decision_due, self._parked.next_deadline, self._expiry_due)
+        due = (self.queue.decision_due, self._parked.next_deadline, self._expiry_due)
         return min(deadline for deadline in due if deadline is not None)
 
     def end(self) -> None:
         """Ends the leadership: all waiting clients are sent to the next leader."""
-        definite = self.coordinator.not_coordinator(definite=True)
-        waiting: list[Waiter] = [*self._calls, *self._heartbeats, *(each.call for each in self._reads)]
-        waiting.extend(self.classic.rounds.take_all())
-        for waiter in waiting:
-            waiter.refuse(definite)
-        self._calls.clear()
+        definite = self.queue.end(self._heartbeats, self.classic.rounds.take_all())
         self._heartbeats.clear()
         self._reviews.clear()
-        self._reads.clear()
-        decision, self._decision = self._decision, None
-        if decision is not None:
-            indefinite = self.coordinator.not_coordinator(definite=False)
-            for waiter, _ in decision.waiting:
-                waiter.refuse(indefinite)
         for call in self._parked.take_all():
             call.refuse(definite)
 

@@ -1,8 +1,8 @@
 """Interface of all replicated state machines of partitions.
 
 A partition of most topics is a log of records (`partition/partition.py`); a partition of the internal topic of consumer
-groups is a coordinator (`coordinator/coordinator.py`). The cluster places, leads, reports, moves and removes both in
-the same way.
+groups is a coordinator (`groups/group_shard.py`). The cluster places, leads, reports, moves and removes both in the
+same way.
 """
 
 from __future__ import annotations

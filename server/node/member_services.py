@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from quorumlog.server.groups.dependencies import GroupDependencies
+from quorumlog.server.deciding.dependencies import CoordinatorDependencies
 from quorumlog.server.groups.group_service import GroupService
 from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
 from quorumlog.server.hosting.partition_replica import PartitionReplica
@@ -46,7 +46,7 @@ class MemberServices:
         )
         self.logs = LogServices(context, replicas.partitions, self.access.absent, self.pipeline.throttle)
         self.cluster = ClusterServices(context, self.access, replicas)
-        shared = GroupDependencies(
+        shared = CoordinatorDependencies(
             resources.options,
             metadata,
             replicas.partitions.coordinators,

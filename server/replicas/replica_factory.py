@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from quorumlog.raft.types import Snapshot
-from quorumlog.server.groups.group_shard import GroupShard, decode_applied
+from quorumlog.server.deciding.coordinator_replica import decode_applied
+from quorumlog.server.groups.group_shard import GroupShard
 from quorumlog.server.hosting.checkpoint_writer import CheckpointWriter
 from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
 from quorumlog.server.hosting.partition_replica import PartitionId

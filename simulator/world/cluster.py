@@ -22,7 +22,7 @@ from quorumlog.server.config.options import (
     RepairOptions,
     ScrubOptions,
 )
-from quorumlog.server.groups.finder import coordinator_of
+from quorumlog.server.deciding.finder import coordinator_of
 from quorumlog.server.groups.group_shard import GroupShard
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import METADATA_GROUP

@@ -11,12 +11,13 @@ from google.protobuf.message import Message
 
 from quorumlog.server.access.authorizer import Authorizer
 from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.deciding.stall_aware_clock import AwakeClock
 from quorumlog.server.groups.classic.calls import ClassicCall, ClassicRequest
 from quorumlog.server.groups.classic.classic_group import ClassicGroup
 from quorumlog.server.groups.draft import Draft
+from quorumlog.server.groups.group_shard import GROUP_COORDINATORS
 from quorumlog.server.groups.group_table import GroupTable
 from quorumlog.server.groups.shard_leader import LeadershipOptions, ShardLeader
-from quorumlog.server.groups.stall_aware_clock import AwakeClock
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL
 from quorumlog.server.step.request_context import RequestContext
@@ -64,6 +65,7 @@ class ClassicRig:
         holds: whether what is proposed stays unapplied until ``apply``.
     """
 
+    kind = GROUP_COORDINATORS
     limits: ConsumerGroupLimits = field(
         default_factory=lambda: ConsumerGroupLimits(initial_rebalance_delay_ms=DELAY_MS)
     )
@@ -169,7 +171,7 @@ class ClassicRig:
         call = self.call(request, client=client, wait_ms=wait_ms)
         if not isinstance(request, pb.LeaveClassicGroupRequest):
             self.leadership.classic.heard(request.group_id, request.member_id)
-        self.leadership.submit(call)
+        self.leadership.queue.submit(call)
         self.decide()
         return call.request_id
 
@@ -290,7 +292,7 @@ class ClassicRig:
 
     def draft(self) -> Draft:
         """A draft for calls that are none of members."""
-        return self.leadership._draft()
+        return self.leadership.draft()
 
 
 def join_request(

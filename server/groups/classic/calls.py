@@ -95,7 +95,7 @@ class ClassicCall:
     member: ClassicMember | None = None
 
     @property
-    def group_id(self) -> str:
+    def key(self) -> str:
         """The group."""
         return self.request.group_id
 

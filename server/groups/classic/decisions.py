@@ -204,7 +204,7 @@ class ClassicDecisions:
         former: str,
     ) -> ProtoMessage | None:
         """Replaces a static member by its new process (KIP-345); calls of the former process that wait are refused."""
-        group_id, member = call.group_id, call.member
+        group_id, member = call.key, call.member
         assert member is not None
         fenced = answers.fenced_instance(group_id, member.instance_id)
         self._refuse(self.rounds.take_join(group_id, former), fenced)
@@ -223,7 +223,7 @@ class ClassicDecisions:
 
     def _take_in(self, draft: ClassicDraft, call: ClassicCall, classic: ClassicGroup) -> ProtoMessage | None:
         """Joins a member, for the first time or again: it waits for the others, unless nothing has to change."""
-        group_id, member = call.group_id, call.member
+        group_id, member = call.key, call.member
         assert member is not None
         known = classic.members.get(member.member_id)
         is_same = known is not None and known.protocols == member.protocols
@@ -329,7 +329,7 @@ class ClassicDecisions:
 
     def _may_take_part(self, call: ClassicCall) -> bool:
         """True if the client of a call that has waited is still authorized; otherwise the call is refused."""
-        principal, permission = call.client.principal, (ACL_OPERATION_READ, ACL_RESOURCE_GROUP, call.group_id)
+        principal, permission = call.client.principal, (ACL_OPERATION_READ, ACL_RESOURCE_GROUP, call.key)
         if self._authorizer is None or self._authorizer.may(principal, *permission):
             return True
         self._refuse(call, not_authorized(principal, *permission))

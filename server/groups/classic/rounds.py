@@ -77,19 +77,19 @@ class ClassicRounds:
 
     def park_join(self, call: ClassicCall, member_id: str) -> ClassicCall | None:
         """Parks a join, in a round that is open. Returns an earlier one of the same member."""
-        joining = self._rounds[call.group_id]
-        earlier = self.take_join(call.group_id, member_id)
+        joining = self._rounds[call.key]
+        earlier = self.take_join(call.key, member_id)
         joining.has_new |= bool(joining.joins)
         assert call.member is not None, "the joining member is settled"
         joining.joins[member_id], joining.members[member_id] = call, call.member
         self._remember(call, member_id)
-        self.forget_name(call.group_id, member_id)
+        self.forget_name(call.key, member_id)
         return earlier
 
     def park_sync(self, call: ClassicCall, member_id: str) -> ClassicCall | None:
         """Parks a sync until that of the leader. Returns an earlier one of the same member."""
-        earlier = self.take_sync(call.group_id, member_id)
-        self._syncs.setdefault(call.group_id, {})[member_id] = call
+        earlier = self.take_sync(call.key, member_id)
+        self._syncs.setdefault(call.key, {})[member_id] = call
         self._remember(call, member_id)
         return earlier
 
@@ -125,9 +125,9 @@ class ClassicRounds:
         if waiting is None:
             return None
         call, member_id = waiting
-        if self._syncs.get(call.group_id, {}).get(member_id) is call:
-            return self.take_sync(call.group_id, member_id)
-        return self.take_join(call.group_id, member_id)
+        if self._syncs.get(call.key, {}).get(member_id) is call:
+            return self.take_sync(call.key, member_id)
+        return self.take_join(call.key, member_id)
 
     def is_waiting(self, group_id: str, member_id: str) -> bool:
         """True if a call of a member waits: it is not silent then."""
@@ -151,12 +151,12 @@ class ClassicRounds:
     def _remember(self, call: ClassicCall, member_id: str) -> None:
         self._waiting[call.request_id] = (call, member_id)
         self.waiting_bytes += call.request.ByteSize()
-        self.deadlines.put((Due.CALL, call.group_id, str(call.request_id)), call.deadline)
+        self.deadlines.put((Due.CALL, call.key, str(call.request_id)), call.deadline)
 
     def _forget(self, call: ClassicCall) -> None:
         del self._waiting[call.request_id]
         self.waiting_bytes -= call.request.ByteSize()
-        self.deadlines.drop((Due.CALL, call.group_id, str(call.request_id)))
+        self.deadlines.drop((Due.CALL, call.key, str(call.request_id)))
 
     # -- assigned ids -------------------------------------------------------------------------------------------------
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from google.protobuf.message import Message
 
 from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.deciding.stall_aware_clock import AwakeClock
 from quorumlog.server.groups.committed_offsets import commit_offsets
 from quorumlog.server.groups.draft import Draft
+from quorumlog.server.groups.group_shard import GROUP_COORDINATORS
 from quorumlog.server.groups.group_table import GroupTable
 from quorumlog.server.groups.parked_heartbeats import HeartbeatCall
 from quorumlog.server.groups.shard_leader import LeadershipOptions, ShardLeader
-from quorumlog.server.groups.stall_aware_clock import AwakeClock
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import FIRST_FEATURE_LEVEL, SECOND_FEATURE_LEVEL
 from quorumlog.server.step.request_context import UNKNOWN_CLIENT
@@ -42,6 +43,7 @@ class Raft:
 class CoordinatorWithoutRaft:
     """A coordinator whose commands are applied when the test requests it."""
 
+    kind = GROUP_COORDINATORS
     raft: Raft = field(default_factory=Raft)
     table: GroupTable = field(default_factory=GroupTable)
     proposed: list[GroupCommand] = field(default_factory=list)
@@ -73,7 +75,7 @@ class Commit:
     replies: dict[int, Message]
 
     @property
-    def group_id(self) -> str:
+    def key(self) -> str:
         return self.request.group_id
 
     def decide(self, draft: Draft) -> Message:
@@ -91,7 +93,7 @@ class Read:
     """The call of a client that reads."""
 
     answers: list[Message]
-    group_id: str = "g"
+    key: str = "g"
 
     def decide(self, draft: Draft) -> Message:
         return groups_pb2.FetchOffsetsResponse()
@@ -139,7 +141,7 @@ class Rig:
         self.requests += 1
         request = groups_pb2.CommitOffsetsRequest(group_id=group_id, member_epoch=-1)
         request.offsets.add(topic_id=TOPIC_ID, offset=offset, leader_epoch=-1)
-        self.leadership.submit(Commit(self.requests, request, self.replies))
+        self.leadership.queue.submit(Commit(self.requests, request, self.replies))
         return self.requests
 
     def apply(self) -> None:
@@ -290,7 +292,7 @@ def test_two_heartbeats_of_a_member_never_wait_together_though_its_number_was_fo
     a limited number of members, and a client can displace them with heartbeats of others."""
     rig = Rig(max_parked=2)
     member = rig.joined()
-    rig.leadership.confirm_by(1)  # nothing is decided before that
+    rig.leadership.queue.confirm_by(1)  # nothing is decided before that
     first = rig.beat("a", member.member_epoch, number=50, max_wait_ms=3_000, owned=member.assignment.topics)
     for other in ("v", "w", "x", "y", "z"):
         rig.beat(other, 7)
@@ -335,11 +337,11 @@ def test_a_new_leader_gives_a_session_more_than_the_one_before_may_have_gone_on(
 def test_a_leader_in_doubt_says_nothing_until_a_quorum_has_confirmed_it() -> None:
     rig = Rig()
     member = rig.joined()
-    rig.leadership.confirm_by(7)
+    rig.leadership.queue.confirm_by(7)
     number = rig.beat("a", member.member_epoch, owned=member.assignment.topics)
     rig.step()
     assert number not in rig.replies
-    assert rig.leadership.decision_due is None
+    assert rig.leadership.queue.decision_due is None
     rig.led.raft.confirmed_round = 7
     rig.step()
     assert number in rig.replies
@@ -349,10 +351,10 @@ def test_a_read_waits_for_its_confirmation_and_for_what_was_committed_when_it_ca
     rig = Rig()
     rig.led.raft.commit_index = 5
     answers: list[Message] = []
-    rig.leadership.read(Read(answers), confirming_round=2)
+    rig.leadership.queue.read(Read(answers), confirming_round=2)
     for confirmed, applied, expected in ((1, 5, 0), (2, 4, 0), (2, 5, 1)):
         rig.led.raft.confirmed_round, rig.led.raft.applied_index = confirmed, applied
-        rig.leadership.after_round()
+        rig.leadership.queue.after_round()
         assert len(answers) == expected
 
 

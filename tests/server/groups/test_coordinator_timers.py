@@ -2,10 +2,10 @@
 
 import dataclasses
 
+from quorumlog.server.deciding.stall_aware_clock import AwakeClock
 from quorumlog.server.groups.member import STABLE, UNREVOKED, GroupMember
 from quorumlog.server.groups.member_timers import MemberTimers
 from quorumlog.server.groups.parked_heartbeats import HeartbeatCall, ParkedHeartbeats
-from quorumlog.server.groups.stall_aware_clock import AwakeClock
 from quorumlog.server.step.request_context import UNKNOWN_CLIENT
 from quorumlog.v1.groups_pb2 import GroupHeartbeatRequest
 

@@ -54,11 +54,11 @@ STORY = st.lists(st.one_of(JOIN, JOIN, OBEY, OBEY, SYNC, BEAT, LEAVE, OTHER), ma
 class Deletion:
     """An administrator deletes the group."""
 
-    group_id: str = GROUP
+    key: str = GROUP
 
     def decide(self, draft: Draft) -> pb.GroupOutcome:
         """Decides on a draft."""
-        return pb.GroupOutcome(error=delete_group(draft, self.group_id))
+        return pb.GroupOutcome(error=delete_group(draft, self.key))
 
     def answer(self, response: Message) -> None:
         """Ignores the response."""
@@ -137,7 +137,7 @@ class Story:
                     rig.apply()
                     rig.decide()
             case "delete", ():
-                rig.leadership.submit(Deletion())
+                rig.leadership.queue.submit(Deletion())
                 rig.decide()
             case "take", (takes,):
                 rig.takes = takes  # type: ignore[assignment]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import google_crc32c
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.access.access_errors import Refusals
 from quorumlog.server.access.permissions import operation_of
-from quorumlog.server.groups.dependencies import KnownLeaders
-from quorumlog.server.groups.pending_answers import PendingAnswers
-from quorumlog.server.groups.request_checks import check_group_id
+from quorumlog.server.deciding.coordinator_kind import CoordinatorKind
+from quorumlog.server.deciding.dependencies import KnownLeaders
+from quorumlog.server.deciding.pending_answers import PendingAnswers
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import PartitionRecord, Topic
@@ -17,27 +19,26 @@ from quorumlog.server.step.events import ClientRequest
 from quorumlog.server.step.request_context import Listener, RequestContext
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, peer_pb2
-from quorumlog.v1.acls_pb2 import ACL_RESOURCE_GROUP
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.groups_pb2 import FindCoordinatorsRequest, FindCoordinatorsResponse, GroupCoordinator
-from quorumlog.wire.topic_names import GROUPS_TOPIC
 
-#: Errors by the ids of refused groups.
+#: Errors by refused keys.
 _Refused = dict[str, errors_pb2.Error]
 
 #: Maximum duration of a request that creates the coordinators (µs).
 CREATION_US = 5_000_000
 
 
-def coordinator_of(topic: Topic, group_id: str) -> PartitionRecord:
-    """Returns the partition of the internal topic that keeps a consumer group."""
-    return topic.partitions[int(google_crc32c.value(group_id.encode())) % len(topic.partitions)]
+def coordinator_of(topic: Topic, key: str) -> PartitionRecord:
+    """Returns the partition of the internal topic that keeps a key."""
+    return topic.partitions[int(google_crc32c.value(key.encode())) % len(topic.partitions)]
 
 
 class CoordinatorFinder:
-    """Serves FindCoordinators.
+    """Serves FindCoordinators for one kind of coordinator.
 
     Arguments:
+        kind: the kind, whose keys are the ids in requests.
         controller: creates the coordinators.
         answers: answers due to clients.
         refusals: error responses for denied requests.
@@ -45,12 +46,14 @@ class CoordinatorFinder:
 
     def __init__(
         self,
+        kind: CoordinatorKind[Any, Any],
         metadata: CurrentImage,
         leaders: KnownLeaders,
         controller: ControllerClient,
         answers: PendingAnswers,
         refusals: Refusals,
     ) -> None:
+        self._kind = kind
         self._refusals = refusals
         self._metadata = metadata
         self._leaders = leaders
@@ -67,7 +70,7 @@ class CoordinatorFinder:
         request_id, refused = asked.request_id, self._refuse(asked.client, request)
         listener = asked.client.listener
         self._answers.expect(request_id, now + CREATION_US, _failed)
-        topic = self._metadata.image.topics.get(GROUPS_TOPIC)
+        topic = self._metadata.image.topics.get(self._kind.topic)
         if topic is not None or (refused and len(refused) == len(set(request.group_ids))):
             self._answers.give(request_id, self._found(topic, request, refused, listener))
             return
@@ -99,7 +102,7 @@ class CoordinatorFinder:
         if not self._waiting:
             return
         image = self._metadata.image
-        topic = image.topics.get(GROUPS_TOPIC)
+        topic = image.topics.get(self._kind.topic)
         if topic is not None:
             waiting, self._waiting = self._waiting, {}
             for request_id, (request, refused, listener) in waiting.items():
@@ -114,15 +117,13 @@ class CoordinatorFinder:
     # -- lookup -----------------------------------------------------------------------------------------------
 
     def _refuse(self, client: RequestContext, request: FindCoordinatorsRequest) -> _Refused:
-        """Returns the errors for the requested groups that will never have a coordinator for this client."""
+        """Returns the errors for the requested keys that will never have a coordinator for this client."""
         operation = operation_of(FindCoordinatorsRequest)
         refused: _Refused = {}
-        for group_id in () if request.all else request.group_ids:
-            problem = check_group_id(group_id) or self._refusals.resource(
-                client, operation, ACL_RESOURCE_GROUP, group_id
-            )
+        for key in () if request.all else request.group_ids:
+            problem = self._kind.check_key(key) or self._refusals.resource(client, operation, self._kind.resource, key)
             if problem is not None:
-                refused[group_id] = problem
+                refused[key] = problem
         return refused
 
     def _found(
@@ -133,12 +134,12 @@ class CoordinatorFinder:
             for record in topic.partitions:
                 self._place(record, response.coordinators.add(), listener)
             return response
-        for group_id in request.group_ids:
-            coordinator = response.coordinators.add(group_id=group_id, partition=-1, node_id=NO_NODE)
-            if group_id in refused:
-                coordinator.error.CopyFrom(refused[group_id])
+        for key in request.group_ids:
+            coordinator = response.coordinators.add(group_id=key, partition=-1, node_id=NO_NODE)
+            if key in refused:
+                coordinator.error.CopyFrom(refused[key])
             elif topic is not None:
-                self._place(coordinator_of(topic, group_id), coordinator, listener)
+                self._place(coordinator_of(topic, key), coordinator, listener)
         return response
 
     def _place(self, record: PartitionRecord, found: GroupCoordinator, listener: Listener) -> None:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.access.access_errors import Refusals
 from quorumlog.server.config.options import NodeOptions
-from quorumlog.server.groups.group_shard import GroupShard
+from quorumlog.server.deciding.coordinator_replica import CoordinatorReplica
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.hosting.snapshots import Snapshots
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import PartitionRecord
+
+ReplicaT = TypeVar("ReplicaT", bound=CoordinatorReplica[Any, Any])
 
 
 class KnownLeaders(Protocol):
@@ -35,11 +37,11 @@ class ReplyToClient(Protocol):
 
 
 @dataclass(slots=True, frozen=True)
-class GroupDependencies:
-    """Objects that a node shares with its coordinators.
+class CoordinatorDependencies(Generic[ReplicaT]):
+    """Objects that a node shares with its coordinators of one kind.
 
     Arguments:
-        replicas: the coordinators that have a replica on this node, by their Raft groups.
+        replicas: the coordinators of this kind that have a replica on this node, by their Raft groups.
         controller: client of the active controller.
         host: the Raft groups of this node.
         rounds: rounds of Raft heartbeats that confirm leaderships, shared with other reads.
@@ -49,7 +51,7 @@ class GroupDependencies:
 
     options: NodeOptions
     metadata: CurrentImage
-    replicas: Mapping[int, GroupShard]
+    replicas: Mapping[int, ReplicaT]
     leaders: KnownLeaders
     controller: ControllerClient
     host: RaftHost
