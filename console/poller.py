@@ -34,7 +34,7 @@ from quorumlog.sdk import (
     TopicPartition,
 )
 from quorumlog.sdk.errors import NetworkError
-from quorumlog.wire.topic_names import GROUPS_TOPIC
+from quorumlog.wire.topic_names import COORDINATOR_TOPICS, GROUPS_TOPIC
 
 #: Polling intervals of the metadata, and of everything else (s).
 METADATA_EVERY_S = 0.25
@@ -453,7 +453,7 @@ class Poller:
         now_s = self._clock()
         for tp, log in told.items():
             topic_id = self.image.topic_id(tp.topic)
-            if topic_id is not None and tp.topic != GROUPS_TOPIC:
+            if topic_id is not None and tp.topic not in COORDINATOR_TOPICS:
                 self._ends.take(tp, topic_id, log.high_watermark, now_s)
                 self._ends.describe(tp, log.log_start_offset, log.size_bytes)
 

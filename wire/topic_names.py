@@ -9,11 +9,13 @@ from __future__ import annotations
 
 #: The topic whose partitions are coordinators of consumer groups rather than logs.
 GROUPS_TOPIC = "__groups"
+#: The topics whose partitions are coordinators: their logs hold no records.
+COORDINATOR_TOPICS = frozenset({GROUPS_TOPIC})
 #: The name under which Kafka's DescribeQuorum reports the metadata quorum.
 METADATA_TOPIC = "__cluster_metadata"
 #: The cluster's own topics, and the names that Kafka reserves.
 RESERVED_NAMES = frozenset(
-    {GROUPS_TOPIC, METADATA_TOPIC, "__consumer_offsets", "__transaction_state", "__share_group_state"}
+    {*COORDINATOR_TOPICS, METADATA_TOPIC, "__consumer_offsets", "__transaction_state", "__share_group_state"}
 )
 
 

@@ -1,4 +1,4 @@
-"""Creation of the coordinators: the internal topic whose partitions they are.
+"""Creation of coordinators: the internal topic whose partitions they are.
 
 It is created once, when a client first looks for a coordinator. Before that every voter of the metadata quorum must
 have registered: the number of replicas never changes afterwards, and a group whose coordinator has one replica because
@@ -34,15 +34,17 @@ REPLICAS = 3
 
 @dataclass(slots=True, frozen=True)
 class CoordinatorPlan:
-    """Number of coordinators of a cluster, and of their replicas.
+    """Number of coordinators of one kind in a cluster, and of their replicas.
 
     Arguments:
         coordinators: partitions of the internal topic.
         factor: replicas of each; 0 means three in a cluster of three nodes and more, otherwise one.
+        topic: the internal topic.
     """
 
     coordinators: int = 16
     factor: int = 0
+    topic: str = GROUPS_TOPIC
 
 
 def plan_coordinators(
@@ -63,28 +65,30 @@ def plan_coordinators(
     factor = plan.factor or _usual_factor(image, voters)
     needed = max(len(voters), factor)
     if registered < needed:
-        return _not_yet(f"{registered} of {needed} nodes have registered")
+        return _not_yet(plan, f"{registered} of {needed} nodes have registered")
     # They are placed permanently, so nodes that are being drained must be used if the others are too few.
     nodes = candidates(image, under_way, factor, drained=True)
     if count_machines(nodes) < factor:
         able = f"{len(nodes)} nodes" if count_machines(nodes) == len(nodes) else f"{count_machines(nodes)} machines"
-        return _not_yet(f"{able} can have one, and each coordinator needs {factor} replicas")
-    refused = check_partitions(plan.coordinators, limits) or image.topic_table.check_new(GROUPS_TOPIC)
+        return _not_yet(plan, f"{able} can have one, and each coordinator needs {factor} replicas")
+    refused = check_partitions(plan.coordinators, limits) or image.topic_table.check_new(plan.topic)
     if refused is not None:
         return refused
     if factor % 2 == 0 and image.feature_level < SECOND_FEATURE_LEVEL:
-        return _not_yet(f"{factor} replicas need a witness, and a witness needs feature level {SECOND_FEATURE_LEVEL}")
+        return _not_yet(
+            plan, f"{factor} replicas need a witness, and a witness needs feature level {SECOND_FEATURE_LEVEL}"
+        )
     sets = replica_sets(image, under_way, place(plan.coordinators, factor, nodes))
     if isinstance(sets, errors_pb2.Error):
-        return _not_yet(f"{factor} replicas need a witness on another node")
+        return _not_yet(plan, f"{factor} replicas need a witness on another node")
     minority = refuse_minority(image, voters_of(sets))
     if minority is not None:
-        return _not_yet(minority.message)
+        return _not_yet(plan, minority.message)
     refused = check_room(image, under_way, voters_of(sets), limits)
     if refused is not None:
         return refused
     return metadata_log_pb2.CreateTopic(
-        name=GROUPS_TOPIC,
+        name=plan.topic,
         topic_id=new_topic_id(image, rng),
         partitions=sets,
     )
@@ -100,7 +104,8 @@ def _usual_factor(image: MetadataImage, voters: Collection[int]) -> int:
     return max(1, min(REPLICAS, absent + len({broker.machine for broker in brokers if not broker.witness_only})))
 
 
-def _not_yet(why: str) -> errors_pb2.Error:
+def _not_yet(plan: CoordinatorPlan, why: str) -> errors_pb2.Error:
+    kept = plan.topic.removeprefix("__")
     return error(
-        ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the coordinators of groups cannot be created yet: {why}; try again"
+        ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the coordinators of {kept} cannot be created yet: {why}; try again"
     )

@@ -27,7 +27,6 @@ from quorumlog.server.step.request_context import ANONYMOUS
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.wire.topic_names import GROUPS_TOPIC
 
 _Plan = metadata_log_pb2.MetadataCommand | errors_pb2.Error
 
@@ -83,7 +82,9 @@ class TopicDecisions:
                 wanted = [(t.name, partial(self._plan_creation, now, t)) for t in request.create_topics.topics]
                 dry = request.create_topics.validate_only
             case "create_coordinators":
-                kind, wanted = "create_topics", [(GROUPS_TOPIC, partial(self._plan_coordinators, now))]
+                coordinators = self._coordinators
+                kind = "create_topics"
+                wanted = [(coordinators.topic, partial(self._plan_coordinators, now, coordinators))]
             case "create_partitions":
                 wanted = [(t.name, partial(self._plan_partitions, now, t)) for t in request.create_partitions.topics]
                 dry = request.create_partitions.validate_only
@@ -152,13 +153,13 @@ class TopicDecisions:
         self._begin(now, plan.partitions, lambda: plan.name in self._image.topics)
         return metadata_log_pb2.MetadataCommand(create_topic=plan)
 
-    def _plan_coordinators(self, now: int) -> _Plan:
+    def _plan_coordinators(self, now: int, coordinators: CoordinatorPlan) -> _Plan:
         placements = self._placements()
         voters = self._voters()
-        plan = plan_coordinators(self._image, placements, self._coordinators, voters, self._rng, self._limits)
+        plan = plan_coordinators(self._image, placements, coordinators, voters, self._rng, self._limits)
         if isinstance(plan, errors_pb2.Error):
             return plan
-        self._begin(now, plan.partitions, lambda: GROUPS_TOPIC in self._image.topics)
+        self._begin(now, plan.partitions, lambda: coordinators.topic in self._image.topics)
         return metadata_log_pb2.MetadataCommand(create_topic=plan)
 
     def _plan_partitions(self, now: int, wanted: admin_pb2.NewPartitions) -> _Plan:

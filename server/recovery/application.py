@@ -18,7 +18,7 @@ from quorumlog.storage.interface import StorageReader
 from quorumlog.storage.rows import cut_slice, describe_snapshot
 from quorumlog.storage.transaction import RaftGroupWrite, Transaction
 from quorumlog.v1.partition_log_pb2 import BeginRestore, FinishRestore, PartitionCommand
-from quorumlog.wire.topic_names import GROUPS_TOPIC
+from quorumlog.wire.topic_names import COORDINATOR_TOPICS
 
 #: First offset of a partition that restarts empty; each earlier recovery adds as much. So no offset that a consumer has
 #: stored is ever assigned to another record.
@@ -114,7 +114,7 @@ def _continuation(held: SurveyedGroup, outcome: PartitionOutcome) -> RaftGroupWr
 def _beginning(group: int, outcome: PartitionOutcome, plan: RecoveryPlan) -> RaftGroupWrite:
     goes_on = outcome.goes_on
     entries: list[Entry] = []
-    if outcome.name.rpartition("-")[0] != GROUPS_TOPIC:
+    if outcome.name.rpartition("-")[0] not in COORDINATOR_TOPICS:
         restore_id = bytes.fromhex(plan.plan_id)
         offset = FRESH_OFFSET * len(MetadataImage.from_snapshot(plan.snapshot).former_cluster_ids)
         begin = BeginRestore(restore_id=restore_id, log_start_offset=offset, next_offset=offset)
