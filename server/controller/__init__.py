@@ -11,7 +11,7 @@ May import: `hosting`, `metadata`, `authorization`, `quotas`, `server` itself.
 - `broker_liveness`: decides which brokers are alive.
 - `topic_decisions`: decisions on topics.
 - `topic_plans`: checks before topics are created or grow, and placement of their replicas.
-- `coordinator_creation`: the internal topic of the coordinators of consumer groups.
+- `coordinator_creation`: the internal topic of a kind of coordinators.
 - `reassignment_decisions`: decisions on requests to move partitions.
 - `rebalance_decisions`: decisions on requests for balance: a plan, and its moves.
 - `rebalancing`: such a plan: replicas, bytes and leaderships spread evenly with few moves.

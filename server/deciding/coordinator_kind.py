@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from google.protobuf.message import Message as ProtoMessage
 
@@ -37,7 +37,7 @@ class CoordinatorTable(Protocol[CommandT_contra]):
         """Returns the table that ``to_snapshot`` wrote, and its index."""
 
 
-TableT = TypeVar("TableT", bound=CoordinatorTable)  # type: ignore[type-arg]  # a bound has no free variable
+TableT = TypeVar("TableT", bound=CoordinatorTable[Any])
 
 
 @dataclass(slots=True, frozen=True)

@@ -1,6 +1,6 @@
 """This node's replicas according to the metadata: registry, elections, reassignments, removal, in-sync replicas.
 
-May import: `partition`, `groups`, `hosting`, `metadata`, `server` itself.
+May import: `partition`, `groups`, `deciding`, `hosting`, `metadata`, `server` itself.
 
 - `broker`: the communication with the controller: registration, heartbeats, reports, producer ids.
 - `replicas`: the registry of the partition replicas on this node.
