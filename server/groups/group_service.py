@@ -33,9 +33,13 @@ class GroupService:
         self._shards = GroupShards(now, services)
         self._led = self._shards.led
         self._finder = CoordinatorFinder(
-            GROUP_COORDINATORS, services.metadata, services.leaders, services.controller, self._answers,
+            GROUP_COORDINATORS,
+            services.metadata,
+            services.leaders,
+            services.controller,
+            self._answers,
             services.refusals,
-        )  # fmt: skip
+        )
         options = services.options
         self._calls = GroupCalls(options.node_id, options.groups.limits, self._led, self._answers, services.refusals)
         self._deadline_moved: Callable[[], None] = lambda: None

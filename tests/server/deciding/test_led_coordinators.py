@@ -31,7 +31,11 @@ class Metadata:
 
 @dataclass
 class Services:
-    """Objects that a node shares with its coordinators. ``round`` is the next heartbeat round; None while the disk stalls."""
+    """Objects that a node shares with its coordinators.
+
+    Arguments:
+        round: the next round of Raft heartbeats; None while the disk is stalled.
+    """
 
     options: Options = field(default_factory=Options)
     metadata: Metadata = field(default_factory=Metadata)
@@ -72,8 +76,11 @@ class Rig:
         self.replica = CountReplica(group=self.image.topics[COUNTS.topic].partitions[0].group)
         self.services.replicas[self.replica.group] = self.replica
         self.led: LedCoordinators[CountReplica, CountLeader] = LedCoordinators(  # type: ignore[type-var]
-            0, COUNTS, self.services, lambda replica: CountLeader(replica, self.led.clock)  # type: ignore[arg-type]
-        )  # fmt: skip
+            0,
+            COUNTS,
+            self.services,
+            lambda replica: CountLeader(replica, self.led.clock),  # type: ignore[arg-type]
+        )
 
     def keeper(self) -> CountLeader:
         keeper = self.led.keeper_of("a")
