@@ -78,7 +78,8 @@ class AgendaDecisions(Generic[DraftT]):
         calls: calls that had left the queue undecided, with their answers. If the log does not accept the draft, they
             return to the queue.
         others: other waiters, with their answers; None if the agenda keeps the waiter instead of answering it.
-        put_back: restores the agenda, except for ``calls``, if the log does not accept the draft.
+        put_back: restores the agenda, except for ``calls``, if the log does not accept the draft. It submits the calls
+            again that the agenda took while the draft was decided.
     """
 
     calls: list[tuple[CoordinatorCall[DraftT], ProtoMessage]]
