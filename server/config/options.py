@@ -230,6 +230,7 @@ class NodeOptions:
         rack: for placement; empty when unknown.
         machine: that it shares with other nodes; empty: it is a machine of its own.
         witness_only: it accepts witnesses of partitions, and no replicas.
+        link_linger_us: time for which a link to a node is kept that shares no Raft group with this one any longer.
         session_lifetime_us: lifetime of an authenticated session that is not renewed.
         version: the version of the package, for reports; the default is for nodes without settings.
         data_dir: the path of its storage, for reports.
@@ -270,6 +271,7 @@ class NodeOptions:
     storage_stall_us: int = 2_000_000
     storage_retry_us: int = 500_000
     frame_ack_timeout_us: int = 5_000_000
+    link_linger_us: int = 60_000_000
     snapshot_stall_us: int = 10_000_000
     stop_timeout_us: int = 5_000_000
     metadata_checkpoint_entries: int = 2_000

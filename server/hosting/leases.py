@@ -1,10 +1,10 @@
 """Liveness of pairs of nodes, in place of heartbeats of every idle group.
 
-Three times per election timeout, each node reports to every other node that it is alive, in one small message for all
-groups. A follower's idle group sleeps as long as its leader's lease is valid, and a leader's idle group as long as its
-followers answer. The lease names the sender's boot id and an epoch that increases whenever the sender stops leading a
-group. Otherwise a node that restarted between two heartbeats, or was deposed in one group, would prevent that group
-from electing a leader just by being alive: raft.md, scenario 24.
+Three times per election timeout, each node reports to every node to which it has a link that it is alive, in one small
+message for all groups. A follower's idle group sleeps as long as its leader's lease is valid, and a leader's idle group
+as long as its followers answer. The lease names the sender's boot id and an epoch that increases whenever the sender
+stops leading a group. Otherwise a node that restarted between two heartbeats, or was deposed in one group, would keep
+that group from electing a leader just by being alive: raft.md, scenario 24.
 
 Leases make nothing durable or committed: they only decide which node looks for a new leader, and when.
 """

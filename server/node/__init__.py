@@ -14,6 +14,7 @@
 - `metadata_events.py`: reactions of a node to changes of the metadata.
 - `leader_heartbeats.py`: heartbeats and leases, and detection of a stalled storage thread.
 - `metadata_member.py`: this node's replica of the metadata.
+- `needed_links.py`: the nodes with which this one keeps links.
 - `metadata_quorum.py`: changes the voters of the metadata quorum.
 - `controller_traffic.py`: requests to the controller and to leaders, and those from other nodes.
 - `append_guard.py`: decides whether the node can accept appends and confirm that it leads.

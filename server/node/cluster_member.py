@@ -96,6 +96,7 @@ class ClusterMember:
             resources.mender.take_up(entry)
         replicas.endings.find_deleted()
         replicas.partitions.reconcile(now)
+        self.metadata.follow_groups(replicas.partitions)
         membership = self.metadata.membership
         resources.log("info", "cluster_joined", cluster_id=membership.cluster_id, controllers=len(membership.voters))
         self.metadata.open_first_term(now)
@@ -139,6 +140,8 @@ class ClusterMember:
             return
         services = self.services
         hosted = services.replicas.partitions[group]
+        if not self.metadata.needed_links.is_current(group, hosted.raft.configuration):
+            self.metadata.follow_group(group, hosted)
         if isinstance(hosted, Partition):
             services.logs.after_round(self._time.now, self._time.wall_ms, hosted)
         elif isinstance(hosted, GroupShard):
@@ -175,6 +178,7 @@ class ClusterMember:
             self.services.logs.produce.finish(hosted.end())
             self._readings.partitions.replica_ended(hosted)
         self.services.in_order.raft_group_gone(self._time.now, hosted.group)
+        self.metadata.follow_group(hosted.group, None)
 
     def may_sleep(self, group: int, reachable: Container[int]) -> bool:
         """True if a led Raft group has nothing left to send outside its log.

@@ -10,12 +10,21 @@ from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.node.metadata_member import MetadataMember
 from quorumlog.server.node.resources import NodeResources
+from quorumlog.server.step.deadlines import wait_us
 from quorumlog.server.step.node_service import StepTime
-from quorumlog.v1 import peer_pb2
+from quorumlog.server.step.wire_errors import error
+from quorumlog.v1 import errors_pb2, peer_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
 
 Respond: TypeAlias = Callable[[peer_pb2.ControllerResponse], None]
 #: Answers one kind of request from another node, now or later.
 PeerRequestHandler: TypeAlias = Callable[[int, peer_pb2.ControllerRequest, Respond], None]
+
+
+#: The kind of request that a voter passes on to another node.
+RELAYED = "elect_preferred_leaders"
+#: Time that a voter waits for another node's response, beyond the time that node waits itself (µs).
+RELAY_GRACE_US = 100_000
 
 
 class ControllerTraffic:
@@ -55,9 +64,15 @@ class ControllerTraffic:
             return True
         link = self._links[target]
         if not link.up:
-            return False
-        self._links.control(link).controller_requests.append(request)
-        return True
+            # A node has links to the voters, and to the nodes with which it shares a Raft group.
+            voter = self.controller_id()
+            if request.WhichOneof("body") != RELAYED or voter in (NO_NODE, self._node_id, target):
+                return False
+            link = self._links[voter]
+            request.forward_to = target
+        if link.up:
+            self._links.control(link).controller_requests.append(request)
+        return link.up
 
     def declare(self, body: str, handler: PeerRequestHandler) -> None:
         """Registers the handler for requests with this body. All others are handled by the controller."""
@@ -72,11 +87,37 @@ class ControllerTraffic:
             elif (link := self._links.find(peer)) is not None:
                 self._links.control_answer(link).controller_responses.append(response)
 
+        if request.HasField("forward_to") and request.forward_to != self._node_id:
+            self._relay(request, respond)
+            return
         body = request.WhichOneof("body") or ""
         if body == "describe_quorum" and not self._metadata.raft.is_leader:
             body = ""  # Only the leader can answer; the controller reports that this node is not.
         self._handlers.get(body, self._ask_controller)(self._time.now, request, respond)
 
+    def _relay(self, request: peer_pb2.ControllerRequest, respond: Respond) -> None:
+        """Passes a request on to the node that it is for. Only once: nodes with different views of the voters could
+        otherwise pass it on to one another indefinitely."""
+        target, request_id = request.forward_to, request.request_id
+
+        def answered(answer: peer_pb2.ControllerResponse | None) -> None:
+            response = peer_pb2.ControllerResponse(error=None if answer is not None else _unreachable(target))
+            if answer is not None:
+                response.CopyFrom(answer)
+            response.request_id = request_id
+            respond(response)
+
+        if request.WhichOneof("body") != RELAYED or not self._links[target].up:
+            answered(None)
+            return
+        passed = peer_pb2.ControllerRequest(elect_preferred_leaders=request.elect_preferred_leaders)
+        deadline = self._time.now + wait_us(request.elect_preferred_leaders.timeout_ms) + RELAY_GRACE_US
+        self.client.ask(deadline, passed, answered, to=target)
+
     def _ask_controller(self, now: int, request: peer_pb2.ControllerRequest, respond: Respond) -> None:
         self._metadata.handle(now, self._time.wall_ms, request, respond)
         self._host.touch(METADATA_GROUP)
+
+
+def _unreachable(node: int) -> errors_pb2.Error:
+    return error(ErrorCode.REQUEST_TIMED_OUT, f"node {node} did not answer; try again", definite=False)

@@ -78,9 +78,12 @@ class MetadataEvents:
             self._services.cluster.watches.metadata_applied(result)
         for topic in result.deleted:
             replicas.endings.deleted(record.group for record in topic.partitions)
+            for record in topic.partitions:
+                self._context.metadata.follow_group(record.group, replicas.partitions.get(record.group))
         for group in sorted(result.changed_groups):
             replicas.partitions.ensure(now, group)
             replicas.partitions.metadata_changed(now, group)
+            self._context.metadata.follow_group(group, replicas.partitions.get(group))
             self._context.resources.deliver_early(group)
         replicas.endings.may_have_moved(result.changed_groups)
         if result.brokers_changed:
@@ -101,6 +104,7 @@ class MetadataEvents:
         replicas.endings.find_deleted()
         replicas.endings.may_have_moved(replicas.partitions.held)
         replicas.partitions.reconcile(now)
+        self._context.metadata.follow_groups(replicas.partitions)
         for partition in replicas.partitions:
             replicas.partitions.metadata_changed(now, partition.group)
         self._answer_changes()

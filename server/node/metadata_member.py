@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from quorumlog.raft.types import ORIGIN, Snapshot
@@ -10,11 +11,13 @@ from quorumlog.server.controller.coordinator_creation import CoordinatorPlan
 from quorumlog.server.controller.metadata_replica import MetadataListener, MetadataReplica, decode_applied
 from quorumlog.server.controller.quorum_decisions import MAX_VOTERS
 from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
+from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.raft_host import HostedReplica
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.metadata.records import METADATA_GROUP, BrokerRecord
 from quorumlog.server.node.formation import Membership, Voter
 from quorumlog.server.node.metadata_quorum import MetadataQuorum
+from quorumlog.server.node.needed_links import NeededLinks
 from quorumlog.server.node.resources import NodeResources
 from quorumlog.server.step.deadlines import earlier
 from quorumlog.server.step.events import PeerIdentified, PeerIdentity
@@ -44,6 +47,7 @@ class MetadataMember:
     Attributes:
         replica: the replicated state and, while this node leads the group, the controller.
         peers_changed: ``peers`` may have changed since they were last taken.
+        needed_links: follows which nodes share Raft groups with this one.
     """
 
     def __init__(
@@ -60,13 +64,15 @@ class MetadataMember:
         self.peers_changed = True
         self._known_peers: dict[int, str] = {}
         self._reported = _ReportedVoters()
+        self.needed_links = NeededLinks(resources.options.node_id, resources.options.link_linger_us)
+        self._deadline_moved: Callable[[], None] = lambda: None
         self.replica = self._open(raft_groups, state, listener, now)
         self._quorum = MetadataQuorum(self.replica, resources.host, resources.log)
-        self._known_configuration = self.replica.raft.configuration
+        self._known_quorum = self.replica.raft.configuration, self.replica.image.quorum.voters
 
     def register(self, hooks: ServiceHooks) -> None:
         hooks.on_time(self.on_time)
-        hooks.deadline(self)
+        self._deadline_moved = hooks.deadline(self)
 
     def _open(
         self, raft_groups: RaftGroupFactory, state: RaftGroupState, listener: MetadataListener, now: int
@@ -109,11 +115,15 @@ class MetadataMember:
         if self.replica.on_time(now, wall_ms):
             self._resources.host.touch(METADATA_GROUP)
         self._quorum.on_time(now)
+        closing = self.needed_links.next_deadline
+        if closing is not None and now >= closing:
+            self.peers_changed = True
 
     @property
     def next_deadline(self) -> int | None:
         """The time at which ``on_time`` is due."""
-        return earlier(self.replica.next_deadline, self._quorum.next_deadline)
+        due = earlier(self.replica.next_deadline, self._quorum.next_deadline)
+        return earlier(due, self.needed_links.next_deadline)
 
     def after_round(self, now: int) -> None:
         """Handles a step of the metadata group: the controller starts and stops with the leadership."""
@@ -123,8 +133,9 @@ class MetadataMember:
             if not was_controller:
                 self._resources.log("info", "controller_active", term=self.replica.raft.term)
             self._quorum.admit_learners(now)
-        if self.replica.raft.configuration is not self._known_configuration:
-            self._known_configuration = self.replica.raft.configuration
+        known = self.replica.raft.configuration, self.replica.image.quorum.voters
+        if known != self._known_quorum:
+            self._known_quorum = known
             self.peers_changed = True
         if self._reported.voters and self.replica.image.applied_index >= self._reported.index:
             self._reported = _ReportedVoters()
@@ -191,19 +202,43 @@ class MetadataMember:
                 replica.checkpointed,
             )
 
-    def peers(self) -> dict[int, str]:
-        """Returns the peers to keep streams to: the voters, and every registered broker at its registered address.
+    def follow_group(self, group: int, hosted: PartitionReplica | None) -> None:
+        """Follows the members of a partition's Raft group, each of which may need a link.
+
+        Arguments:
+            hosted: the replica here; None without one.
+        """
+        record = self.replica.image.partitions.get(group)
+        if self.needed_links.follow(group, record, None if hosted is None else hosted.raft.configuration):
+            self.peers_changed = True
+
+    def follow_groups(self, hosted: Iterable[PartitionReplica]) -> None:
+        """Follows the members of all Raft groups again.
+
+        Arguments:
+            hosted: every replica of a partition here.
+        """
+        replicas = {replica.group: replica for replica in hosted}
+        for group in {*self.needed_links.groups(), *self.replica.image.partitions, *replicas}:
+            self.follow_group(group, replicas.get(group))
+
+    def peers(self, now: int) -> dict[int, str]:
+        """Returns the peers to keep streams to: the voters, and the registered brokers that share a Raft group with
+        this node, at their registered addresses. A voter keeps streams to every registered broker.
 
         Also the voters that are newer than this node's metadata.
         """
         addresses = {node: address for node, _, address in self._unregistered_voters()}
         brokers = self.replica.image.brokers
+        voters = {*self.replica.raft.configuration.electors, *self.replica.image.quorum.voters, *self.reported_voters}
+        needed = self.needed_links.select(now, voters, brokers.keys())
         for broker in brokers.values():
             if broker.is_lost:
                 # A node at that address is another one, or will connect on its own.
                 addresses.pop(broker.node_id, None)
                 continue
-            addresses[broker.node_id] = self._peer_address(broker)
+            if broker.node_id in needed:
+                addresses[broker.node_id] = self._peer_address(broker)
         addresses.update((node, address) for node, _, address in self._unknown_voters())
         addresses.pop(self._resources.options.node_id, None)
         return addresses
@@ -227,10 +262,11 @@ class MetadataMember:
         brokers, electors = self.replica.image.brokers, self.replica.raft.configuration.electors
         return [voter for voter in self.membership.voters if voter[0] in electors and voter[0] not in brokers]
 
-    def take_changed_peers(self) -> dict[int, str] | None:
+    def take_changed_peers(self, now: int) -> dict[int, str] | None:
         """Returns the peers to keep streams to from now on; None: unchanged."""
         self.peers_changed = False
-        peers = self.peers()
+        peers = self.peers(now)
+        self._deadline_moved()
         if peers == self._known_peers:
             return None
         self._known_peers = peers

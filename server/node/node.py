@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Mapping
 
 from quorumlog.raft.errors import MalformedMessageError, UnreadableEntryError
-from quorumlog.raft.types import Heartbeat, InstallSnapshot, Message, VoteRequest
+from quorumlog.raft.types import Heartbeat, InstallSnapshot, Message, Role, VoteRequest
 from quorumlog.server.config.options import NodeOptions
 from quorumlog.server.hosting.entry_repair import EntryRepair
 from quorumlog.server.hosting.leases import Leases
@@ -236,7 +236,7 @@ class Node:
                 self._storage.suspect(damage.group)
             self._halt(str(damage))
         if self._member is not None and self._member.metadata.peers_changed:
-            self._effects.connect = self._member.metadata.take_changed_peers()
+            self._effects.connect = self._member.metadata.take_changed_peers(now)
         effects, self._effects = self._effects, Effects()
         effects.replies = self._replies.take_gathered()
         if self._member is not None:
@@ -452,8 +452,18 @@ class Node:
         self._links[peer].open(identity, self._time.now)
         self._log("info", "peer_connected", peer=peer)
         self._heartbeats.resend(self._time.now, peer)
+        self._ask_again(peer)
         if self._member is not None:
             self._member.metadata.open_first_term(self._time.now)
+
+    def _ask_again(self, peer: int) -> None:
+        """Requests pre-votes again that a peer may not have received. Otherwise the first election of a new partition
+        would wait for an election timeout if its nodes had no links before."""
+        for group, replica in self._host.replicas.items():
+            raft = replica.raft
+            if raft.role is Role.PRE_CANDIDATE and peer in raft.configuration.electors:
+                raft.campaign(self._time.now)
+                self._host.touch(group)
 
     def _on_disconnected(self, peer: int) -> None:
         if self._links[peer].up:

@@ -81,6 +81,7 @@ class ClusterOptions:
     metadata_checkpoint_entries: int = 2_000
     producer_id_expiration_us: int = 86_400_000_000
     snapshot_stall_us: int = 10_000_000
+    link_linger_us: int = 1_000_000
     compaction_interval_us: int = 15_000_000
     through_codec: bool = False
     disks_lie: bool = False
@@ -572,6 +573,7 @@ def node_options_of(options: ClusterOptions, number: int, address: str, controll
         metadata_checkpoint_entries=options.metadata_checkpoint_entries,
         producer_id_expiration_us=options.producer_id_expiration_us,
         snapshot_stall_us=options.snapshot_stall_us,
+        link_linger_us=options.link_linger_us,
         compaction_interval_us=options.compaction_interval_us,
     )
 

@@ -63,9 +63,6 @@ def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producer
     for number, process in cluster.processes.items():
         if not process.running or process.stopping:
             return f"node {number} is not running, or about to stop"
-    for one, other in itertools.permutations(cluster.node_ids, 2):
-        if not cluster.network.connected(one, other):
-            return f"node {one} has no connection to node {other}"
     rafts = [process.replicas[METADATA_GROUP].raft for process in cluster.processes.values() if process.replicas]
     terms, led = {raft.term for raft in rafts}, [raft.term for raft in rafts if raft.is_leader]
     if len(terms) != 1 or led != list(terms):
@@ -91,6 +88,9 @@ def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producer
     for raft in rafts:
         if raft.configuration.is_joint or sorted(raft.configuration.voters) != wanted:
             return f"nodes {wanted} must vote in the metadata quorum, node {raft.node_id} has {raft.configuration}"
+    wrong_links = _wrong_links(cluster, image, wanted)
+    if wrong_links:
+        return wrong_links
     leaving = [broker.node_id for broker in image.departures.leaving()]
     if leaving:
         return f"nodes {leaving} are still being drained"
@@ -132,6 +132,21 @@ def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producer
         if missing:
             return missing
     return _missing_in_logs(cluster, METADATA_GROUP, cluster.node_ids)
+
+
+def _wrong_links(cluster: SimCluster, image: MetadataImage, voters: Iterable[int]) -> str:
+    """Returns a link that is missing, or not needed; empty if none are.
+
+    Voters of the metadata quorum have links to all nodes, other nodes to those that share a Raft group with them.
+    """
+    needed = {pair for node in voters for other in cluster.node_ids for pair in ((node, other), (other, node))}
+    for partition in image.partitions.values():
+        needed.update(itertools.permutations(partition.hosts, 2))
+    for one, other in itertools.permutations(cluster.node_ids, 2):
+        is_connected = cluster.network.connected(one, other)
+        if is_connected != ((one, other) in needed):
+            return f"node {one} has {'a needless' if is_connected else 'no'} connection to node {other}"
+    return ""
 
 
 def _awake(cluster: SimCluster, group: int, members: tuple[int, ...]) -> list[int]:

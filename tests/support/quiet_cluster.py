@@ -47,12 +47,14 @@ class Quiet:
         clients: Mapping[str, str] | None = None,
         kafka: tuple[int, ...] = (),
         racks: tuple[str, ...] = (),
+        machines: tuple[str, ...] = (),
     ) -> None:
         self.scheduler = Scheduler(seed)
         quiet = ClusterOptions(
             nodes=nodes,
             kafka=kafka,
             racks=racks,
+            machines=machines,
             disk=DiskOptions(slow_probability=0),
             network=NetworkOptions(spike_probability=0),
             limits=limits or NodeLimits(),

@@ -882,6 +882,7 @@ class ControllerRequest(_message.Message):
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     PRINCIPAL_FIELD_NUMBER: _builtins.int
+    FORWARD_TO_FIELD_NUMBER: _builtins.int
     REGISTER_BROKER_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     REPORT_LEADERS_FIELD_NUMBER: _builtins.int
@@ -914,6 +915,10 @@ class ControllerRequest(_message.Message):
     """Chosen by the sender; returned in the response."""
     principal: _builtins.str
     """For whom: the principal of the client that has asked the sender. Empty where the sender asks for itself."""
+    forward_to: _builtins.int
+    """With elect_preferred_leaders: the node that it is for, if it is not the receiver. A node has no link to a leader with
+    which it shares no Raft group; a voter of the metadata quorum passes the request on.
+    """
     @_builtins.property
     def register_broker(self) -> Global___RegisterBroker:
         """A broker starts."""
@@ -1031,6 +1036,7 @@ class ControllerRequest(_message.Message):
         *,
         request_id: _builtins.int = ...,
         principal: _builtins.str = ...,
+        forward_to: _builtins.int | None = ...,
         register_broker: Global___RegisterBroker | None = ...,
         heartbeat: Global___BrokerHeartbeat | None = ...,
         report_leaders: Global___ReportLeaders | None = ...,
@@ -1060,12 +1066,17 @@ class ControllerRequest(_message.Message):
         alter_client_quotas: _quotas_pb2.AlterClientQuotasRequest | None = ...,
         alter_node_settings: _node_settings_pb2.AlterNodeSettingsRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_client_quotas", b"alter_client_quotas", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "alter_node", b"alter_node", "alter_node_settings", b"alter_node_settings", "alter_quorum", b"alter_quorum", "alter_revocations", b"alter_revocations", "alter_user_scram_credentials", b"alter_user_scram_credentials", "body", b"body", "claim_producer", b"claim_producer", "create_acls", b"create_acls", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_forward_to", b"_forward_to", "allocate_producer_ids", b"allocate_producer_ids", "alter_client_quotas", b"alter_client_quotas", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "alter_node", b"alter_node", "alter_node_settings", b"alter_node_settings", "alter_quorum", b"alter_quorum", "alter_revocations", b"alter_revocations", "alter_user_scram_credentials", b"alter_user_scram_credentials", "body", b"body", "claim_producer", b"claim_producer", "create_acls", b"create_acls", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "forward_to", b"forward_to", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_client_quotas", b"alter_client_quotas", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "alter_node", b"alter_node", "alter_node_settings", b"alter_node_settings", "alter_quorum", b"alter_quorum", "alter_revocations", b"alter_revocations", "alter_user_scram_credentials", b"alter_user_scram_credentials", "body", b"body", "claim_producer", b"claim_producer", "create_acls", b"create_acls", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "principal", b"principal", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "request_id", b"request_id", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forward_to", b"_forward_to", "allocate_producer_ids", b"allocate_producer_ids", "alter_client_quotas", b"alter_client_quotas", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "alter_node", b"alter_node", "alter_node_settings", b"alter_node_settings", "alter_quorum", b"alter_quorum", "alter_revocations", b"alter_revocations", "alter_user_scram_credentials", b"alter_user_scram_credentials", "body", b"body", "claim_producer", b"claim_producer", "create_acls", b"create_acls", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "forward_to", b"forward_to", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "principal", b"principal", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "request_id", b"request_id", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__forward_to: _TypeAlias = _typing.Literal["forward_to"]  # noqa: Y015
+    _WhichOneofArgType__forward_to: _TypeAlias = _typing.Literal["_forward_to", b"_forward_to"]  # noqa: Y015
     _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "heartbeat", "report_leaders", "alter_isr", "allocate_producer_ids", "create_topics", "describe_quorum", "elect_preferred_leaders", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "claim_producer", "reassign_partitions", "replicas_moved", "create_coordinators", "delete_producers", "alter_quorum", "alter_node", "upgrade_features", "restore_producer_names", "rebalance_partitions", "create_acls", "delete_acls", "alter_user_scram_credentials", "alter_revocations", "alter_client_quotas", "alter_node_settings"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__forward_to) -> _WhichOneofReturnType__forward_to | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
 Global___ControllerRequest: _TypeAlias = ControllerRequest  # noqa: Y015
