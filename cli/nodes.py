@@ -36,6 +36,10 @@ _SHOWN_MOVES = 20
 _LOG_LEVEL = "log_level"
 
 Node = Annotated[int, typer.Argument(metavar="NODE", help="Id of the node.")]
+NodeOrMachine = Annotated[
+    int | None, typer.Argument(metavar="[NODE]", help="Id of the node, unless --machine is given.")
+]
+Machine = Annotated[str | None, typer.Option("--machine", metavar="NAME", help="All nodes of this machine.")]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until all replicas have moved.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")]
 
@@ -133,8 +137,9 @@ def _last_scrubbed(node: NodeDescription | None) -> str | None:
 
 @app.command("drain", epilog="Example: quorumlog nodes drain 3 --dry-run")
 def drain(
-    node: Node,
+    node: NodeOrMachine = None,
     *,
+    machine: Machine = None,
     wait: Wait = True,
     dry_run: DryRun = False,
     throttle: Throttle = None,
@@ -143,20 +148,24 @@ def drain(
 ) -> None:
     """Moves all replicas of a node, running or not, to other nodes, spread over racks, while clients write and read.
 
+    With --machine, all nodes of a machine are drained together: their replicas move to other machines.
+
     The cluster continues automatically if this command is interrupted. `nodes undrain` cancels the drain. To change
     the throttle of the moves in progress, run the same command with another one.
     """
     with connect(bootstrap_servers) as admin:
-        plan = admin.drain_node(node, throttle_bytes_per_second=throttle or 0, validate_only=dry_run)
-        if wait and not dry_run:
-            _wait(admin, node, plan)
-    _print_plan(node, plan, output, dry_run=dry_run, waited=wait)
+        first, *others = chosen = _chosen(admin, node, machine)
+        plan = admin.drain_node(first, together=others, throttle_bytes_per_second=throttle or 0, validate_only=dry_run)
+        for each in chosen if wait and not dry_run else ():
+            _wait(admin, each, _part_of(plan, each) if others else plan)
+    _print_plan(_Subject(first, machine, tuple(chosen)), plan, output, dry_run=dry_run, waited=wait)
 
 
 @app.command("undrain", epilog="Example: quorumlog nodes undrain 3")
 def undrain(
-    node: Node,
+    node: NodeOrMachine = None,
     *,
+    machine: Machine = None,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
@@ -165,8 +174,10 @@ def undrain(
     Moves in progress are reverted; replicas that have left the node are not moved back, except those of a lost disk.
     """
     with connect(bootstrap_servers) as admin:
-        admin.undrain_node(node)
-    _print_result(node, "stays", output)
+        chosen = _chosen(admin, node, machine)
+        for each in chosen:
+            admin.undrain_node(each)
+    _print_results(_Subject(chosen[0], machine, tuple(chosen)), "stays", output)
 
 
 @app.command("replace", epilog="Example: quorumlog nodes replace 3 --with 4")
@@ -196,30 +207,92 @@ def replace(
         if wait and not dry_run:
             _wait(admin, node, plan)
             removed = _remove_if_down(admin, node)
-    _print_plan(node, plan, output, dry_run=dry_run, waited=wait)
+    _print_plan(_Subject(node, None, (node,)), plan, output, dry_run=dry_run, waited=wait)
     if removed and output is OutputFormat.TABLE:
         print(f"node {node} is removed")
 
 
 @app.command("remove", epilog="Example: quorumlog nodes remove 3")
 def remove(
-    node: Node,
+    node: NodeOrMachine = None,
     *,
+    machine: Machine = None,
     dry_run: DryRun = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Removes a node that is down and has no replicas and no vote. Its id is never used again."""
+    """Removes a node that is down and has no replicas and no vote. Its id is never used again.
+
+    With --machine, all nodes of a machine are removed, or none if one of them cannot be.
+    """
     with connect(bootstrap_servers) as admin:
-        admin.remove_node(node, validate_only=dry_run)
-    _print_result(node, "could be removed" if dry_run else "is removed", output)
+        chosen = _chosen(admin, node, machine)
+        for each in chosen if len(chosen) > 1 else ():
+            admin.remove_node(each, validate_only=True)
+        for each in chosen:
+            admin.remove_node(each, validate_only=dry_run)
+    result = "could be removed" if dry_run else "is removed"
+    _print_results(_Subject(chosen[0], machine, tuple(chosen)), result, output)
 
 
-def _print_result(node: int, result: str, output: OutputFormat) -> None:
+def _chosen(admin: Admin, node: int | None, machine: str | None) -> list[int]:
+    """Returns the node of a command, or all nodes of its machine."""
+    if (node is None) == (machine is None):
+        given = "neither is given" if node is None else "both are given"
+        raise CommandError(f"{given}: give the id of a node, or --machine NAME", WRONG_USAGE)
+    if node is not None:
+        return [node]
+    brokers = admin.describe_cluster(linearizable=True).brokers
+    chosen = sorted(broker.node_id for broker in brokers if broker.machine == machine)
+    if not chosen:
+        names = ", ".join(sorted({broker.machine for broker in brokers if broker.machine}))
+        known = f"the machines are {names}" if names else "no node has the setting machine: give the id of a node"
+        raise CommandError(f"no node is on machine {machine!r:.60}; {known}")
+    return chosen
+
+
+def _part_of(plan: NodePlan, node: int) -> NodePlan:
+    """Returns the part of a plan for several nodes that is about one of them."""
+    from quorumlog.sdk import NodePlan
+
+    moves = tuple(each for each in plan.moves if node in each.replicas)
+    return NodePlan(moves, len(moves), plan.voters, sum(each.size_bytes for each in moves))
+
+
+@dataclass(slots=True, frozen=True)
+class _Subject:
+    """The subject of a command: a node, or a machine with its nodes.
+
+    Arguments:
+        first: the node, or the first one of the machine.
+        machine: its name; None if a node was given.
+        nodes: all nodes.
+    """
+
+    first: int
+    machine: str | None
+    nodes: tuple[int, ...]
+
+    @property
+    def text(self) -> str:
+        """A phrase for messages."""
+        if self.machine is None:
+            return f"node {self.first}"
+        return f"machine {self.machine} (nodes {node_list(self.nodes)})"
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """The fields of JSON output."""
+        if self.machine is None:
+            return {"node_id": self.first}
+        return {"machine": self.machine, "node_ids": list(self.nodes)}
+
+
+def _print_results(place: _Subject, result: str, output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
-        print_json({"node_id": node, "result": result})
+        print_json({**place.fields, "result": result})
     else:
-        print(f"node {node} {result}")
+        print(f"{place.text} {result}")
 
 
 def _state(broker: BrokerDescription, empty: Container[int]) -> str:
@@ -250,7 +323,7 @@ def _replace_disk(servers: str, node: int, output: OutputFormat, throttle: int, 
         if wait and not dry_run:
             _wait_for_disk(admin, former, plan, may_be_called_off=not is_on_its_way)
     if output is OutputFormat.JSON:
-        _print_plan(node, plan, output, dry_run=dry_run, waited=wait)
+        _print_plan(_Subject(node, None, (node,)), plan, output, dry_run=dry_run, waited=wait)
         return
     if plan.moves:
         print(f"{plural(plan.all_moves, 'replica')} {'would be' if dry_run else 'are'} copied to node {node} again")
@@ -451,7 +524,7 @@ def _answers(admin: Admin, node: int) -> bool:
     return any(isinstance(each, NodeDescription) and each.node_id == node for each in admin.describe_nodes())
 
 
-def _print_plan(node: int, plan: NodePlan, output: OutputFormat, *, dry_run: bool, waited: bool) -> None:
+def _print_plan(place: _Subject, plan: NodePlan, output: OutputFormat, *, dry_run: bool, waited: bool) -> None:
     if output is OutputFormat.JSON:
         moves = [
             {"topic": each.topic, "partition": each.partition, "replicas": each.replicas, "wanted": each.wanted}
@@ -459,7 +532,7 @@ def _print_plan(node: int, plan: NodePlan, output: OutputFormat, *, dry_run: boo
         ]
         print_json(
             {
-                "node_id": node,
+                **place.fields,
                 "all_moves": plan.all_moves,
                 "all_bytes": plan.all_bytes,
                 "moves": moves,
@@ -469,7 +542,7 @@ def _print_plan(node: int, plan: NodePlan, output: OutputFormat, *, dry_run: boo
         return
     verb = "would leave" if dry_run else "left" if waited else "leave"
     size_text = f" ({size(plan.all_bytes)})" if plan.all_bytes else ""
-    print(f"{plural(plan.all_moves, 'replica')}{size_text} {verb} node {node}")
+    print(f"{plural(plan.all_moves, 'replica')}{size_text} {verb} {place.text}")
     if plan.moves:
         _print_moves(plan)
     if plan.voters:

@@ -401,6 +401,7 @@ class Admin:
         node_id: int,
         *,
         to: int | None = None,
+        together: Iterable[int] = (),
         throttle_bytes_per_second: int = 0,
         validate_only: bool = False,
     ) -> NodePlan:
@@ -413,6 +414,8 @@ class Admin:
             to: the node that takes over, including the vote in the metadata quorum if the drained node has one. By
                 default each replica goes to the node with the fewest replicas, if possible in a rack without another
                 one, and the vote stays.
+            together: other nodes to drain at the same time, such as all workers of a machine; not with ``to``. None of
+                them gets replicas of the others.
             throttle_bytes_per_second: as for ``reassign_partitions``; a new limit also applies to moves in progress.
             validate_only: check and plan only, change nothing.
 
@@ -422,7 +425,11 @@ class Admin:
         """
         return self._background.run(
             self._core.drain_node(
-                node_id, to=to, throttle_bytes_per_second=throttle_bytes_per_second, validate_only=validate_only
+                node_id,
+                to=to,
+                together=together,
+                throttle_bytes_per_second=throttle_bytes_per_second,
+                validate_only=validate_only,
             )
         )
 

@@ -44,6 +44,7 @@ class ClusterAdmin(SettingsAdmin):
         node_id: int,
         *,
         to: int | None = None,
+        together: Iterable[int] = (),
         throttle_bytes_per_second: int = 0,
         validate_only: bool = False,
     ) -> NodePlan:
@@ -52,6 +53,7 @@ class ClusterAdmin(SettingsAdmin):
         return await self._nodes.drain(
             checked_node(node_id),
             None if to is None else checked_node(to, "to"),
+            checked_nodes(together, "together"),
             checked_throttle(throttle_bytes_per_second),
             validate_only=bool(validate_only),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from quorumlog.sdk.admin.descriptions import node_description, planned_moves
 from quorumlog.sdk.admin.lost_answers import change_once
@@ -24,16 +24,20 @@ class NodeAdmin:
         self._cluster = cluster
         self._limit_s = limit_s
 
-    async def drain(self, node_id: int, successor: int | None, throttle: int, *, validate_only: bool) -> NodePlan:
-        """Starts to drain a node, and returns the plan."""
+    async def drain(
+        self, node_id: int, successor: int | None, together: Sequence[int], throttle: int, *, validate_only: bool
+    ) -> NodePlan:
+        """Starts to drain a node, or several together, and returns the plan."""
         request = self._request(node_id, admin_pb2.NODE_ACTION_DRAIN, validate_only)
         request.bytes_per_second = throttle
+        request.together.extend(together)
         if successor is not None:
             request.successor = successor
 
         async def find_done() -> admin_pb2.AlterNodeResponse | None:
-            broker = await self._find(node_id)
-            return admin_pb2.AlterNodeResponse() if broker is not None and broker.leaving else None
+            brokers = [await self._find(each) for each in (node_id, *together)]
+            is_done = all(broker is not None and broker.leaving for broker in brokers)
+            return admin_pb2.AlterNodeResponse() if is_done else None
 
         response = await self._alter(request, find_done, "drain_node")
         return _plan(response)

@@ -84,14 +84,23 @@ class NodeDecisions:
     def _drain(
         self, wall_ms: int, number: int, broker: BrokerRecord, request: admin_pb2.AlterNodeRequest
     ) -> ControllerDecision:
-        if broker.is_lost and not broker.is_vacant:
-            return refusal(number, error(ErrorCode.INVALID_REQUEST, still_named(broker.node_id)))
         if request.HasField("successor") and request.successor < 0:
             return refusal(number, self._unknown(request.successor))
         successor = request.successor if request.HasField("successor") else NO_NODE
-        moves = list(self._evacuation.plan(broker.node_id, successor))
+        refused = self._check_together(broker, request)
+        if refused is not None:
+            return refusal(number, refused)
+        leaving = [broker, *(self._image.brokers[each] for each in sorted({*request.together} - {broker.node_id}))]
+        nodes = frozenset(each.node_id for each in leaving)
+        # A partition with replicas on several of them is moved once.
+        by_group = {
+            move.partition.group: move
+            for each in leaving
+            for move in self._evacuation.plan(each.node_id, successor, nodes)
+        }
+        moves = list(by_group.values())
         voters = self._evacuation.quorum_after(broker.node_id, successor)
-        problem = self._check_successor(broker, successor) or _check_moves(broker, moves)
+        problem = self._check_successor(broker, successor) or _check_moves(sorted(nodes), moves)
         problem = problem or (self._evacuation.refuse_quorum(voters) if voters else None)
         problem = problem or refuse_throttle(self._image, request.bytes_per_second)
         if problem is not None:
@@ -110,14 +119,33 @@ class NodeDecisions:
                 wanted=move.wanted if move.witness == NO_NODE else (*move.wanted, move.witness),
                 size_bytes=self._sizes.get(partition.group, 0),
             )
-        as_before = broker.leaving and (broker.successor, broker.throttle) == (successor, request.bytes_per_second)
-        if request.validate_only or as_before:
+        wish = (True, successor, request.bytes_per_second)
+        new = [each for each in leaving if (each.leaving, each.successor, each.throttle) != wish]
+        if request.validate_only or not new:
             return answer_now(number, peer_pb2.ControllerResponse(alter_node=response))
-        command = _want(wall_ms, broker, leaving=True)
-        command.want_node.bytes_per_second = request.bytes_per_second
-        if successor != NO_NODE:
-            command.want_node.successor = successor
-        return ControllerDecision(number, commands=(command,), merge=lambda results: _merged(results, response))
+        commands = [_want(wall_ms, each, leaving=True) for each in new]
+        for command in commands:
+            command.want_node.bytes_per_second = request.bytes_per_second
+            if successor != NO_NODE:
+                command.want_node.successor = successor
+        return ControllerDecision(number, commands=tuple(commands), merge=lambda results: _merged(results, response))
+
+    def _check_together(self, broker: BrokerRecord, request: admin_pb2.AlterNodeRequest) -> errors_pb2.Error | None:
+        """Returns why nodes cannot be drained, or not together; None if they can."""
+        others = set(request.together) - {broker.node_id}
+        unknown = sorted(others - self._image.brokers.keys())
+        if unknown:
+            return self._unknown(unknown[0])
+        if others and request.HasField("successor"):
+            return error(
+                ErrorCode.INVALID_REQUEST,
+                "nodes that are drained together cannot have one successor: drain them without, or one by one",
+            )
+        for node in sorted({*others, broker.node_id}):
+            record = self._image.brokers[node]
+            if record.is_lost and not record.is_vacant:
+                return error(ErrorCode.INVALID_REQUEST, still_named(node))
+        return None
 
     def _check_successor(self, broker: BrokerRecord, successor: int) -> errors_pb2.Error | None:
         heir = self._image.brokers.get(successor)
@@ -272,13 +300,14 @@ def _disk(
     return metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, replace_disk=body)
 
 
-def _check_moves(broker: BrokerRecord, moves: Sequence[Move]) -> errors_pb2.Error | None:
+def _check_moves(nodes: Sequence[int], moves: Sequence[Move]) -> errors_pb2.Error | None:
     stuck = [move.partition for move in moves if not move.wanted]
     if not stuck:
         return None
     first = stuck[0]
+    where = f"node {nodes[0]}" if len(nodes) == 1 else f"nodes {', '.join(map(str, nodes))}"
     problem = (
-        f"{len(stuck)} of {len(moves)} replicas on node {broker.node_id} have nowhere to go, for example that of"
+        f"{len(stuck)} of {len(moves)} replicas on {where} have nowhere to go, for example that of"
         f" {first.name} on nodes {','.join(map(str, first.wanted))}: add a node on another machine, or start one"
         " that is down"
     )
@@ -293,9 +322,9 @@ def _want(wall_ms: int, broker: BrokerRecord, *, leaving: bool) -> metadata_log_
 
 
 def _merged(results: Sequence[ApplyResult], response: admin_pb2.AlterNodeResponse) -> peer_pb2.ControllerResponse:
-    """Returns the answer as planned, unless the last command was refused when it was applied."""
-    applied = results[-1].response
-    return applied if applied.alter_node.HasField("error") else peer_pb2.ControllerResponse(alter_node=response)
+    """Returns the answer as planned, unless a command about a node was refused when it was applied."""
+    refused = (each.response for each in results if each.response.alter_node.HasField("error"))
+    return next(refused, peer_pb2.ControllerResponse(alter_node=response))
 
 
 def decide_on_node_settings(

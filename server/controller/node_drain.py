@@ -6,7 +6,7 @@ continues where the last one was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 
 from quorumlog.raft.types import NO_NODE
@@ -100,7 +100,7 @@ class NodeDrain:
                 self._proposed[None] = now + self._patience_us
         return commands
 
-    def plan(self, node_id: int, successor: int = NO_NODE) -> Iterator[Move]:
+    def plan(self, node_id: int, successor: int = NO_NODE, together: Container[int] = frozenset()) -> Iterator[Move]:
         """Yields the moves that take all replicas from a node: first those of partitions that have a leader.
 
         Other nodes that leave are replaced in the same move: a move with a dead node among the partition's future nodes
@@ -109,6 +109,7 @@ class NodeDrain:
         Arguments:
             successor: the node that takes over the replicas, unless its machine has one of the partition; NO_NODE if
                 each goes to the node with the fewest, if possible in a rack without another replica.
+            together: nodes that are about to leave, too.
         """
         image = self._image
         on_node = (image.partitions[group] for group in image.replica_index.on(node_id))
@@ -119,7 +120,7 @@ class NodeDrain:
         able = [
             broker
             for broker in image.brokers.values()
-            if not broker.fenced and not broker.leaving and broker.node_id != node_id
+            if not broker.fenced and not broker.leaving and broker.node_id != node_id and broker.node_id not in together
         ]
         carried, most = image.replica_index.wanted, self._limits.node_replicas
         heirs = ReplacementPlacement((each for each in able if not each.witness_only), image.brokers, carried, most)
@@ -130,7 +131,7 @@ class NodeDrain:
             with_data = {*partition.replicas, *partition.target, *partition.former_targets}
             for place, node in enumerate(partition.intended_voters):
                 known = image.brokers.get(node)
-                if node == node_id or (known is not None and known.leaving):
+                if node == node_id or node in together or (known is not None and known.leaving):
                     if place < replicas:
                         heir = heirs.take(wanted, node, successor, partition.witness_hosts)
                     else:

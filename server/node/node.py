@@ -588,5 +588,5 @@ class Node:
 
     def readings(self) -> Readings:
         """Returns the figures for metrics, by name."""
-        own = node_readings(self._host, self._space, self._mender, self._scrub)
+        own = node_readings(self._options, self._host, self._space, self._mender, self._scrub)
         return {**own, **(self._member.readings() if self._member is not None else {"ready": 0.0, "fenced": 1.0})}

@@ -7,6 +7,7 @@ from collections import Counter
 from itertools import islice
 
 from quorumlog.raft.types import NO_NODE
+from quorumlog.server.config.options import NodeOptions
 from quorumlog.server.hosting.entry_repair import EntryRepair
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.image import MetadataImage
@@ -141,9 +142,12 @@ def _sum(so_far: tuple[int, int, int], more: Partition) -> tuple[int, int, int]:
     return appended + more.appended_bytes, records + more.appended_records, read + more.read_bytes
 
 
-def node_readings(host: RaftHost, space: SpaceWatch, mender: EntryRepair, scrub: Scrub) -> Readings:
+def node_readings(
+    options: NodeOptions, host: RaftHost, space: SpaceWatch, mender: EntryRepair, scrub: Scrub
+) -> Readings:
     """Returns the figures of a node that do not depend on a cluster."""
     return {
+        "node_info": {(str(options.node_id), options.machine, options.rack): 1.0},
         "raft_groups": len(host.replicas),
         "raft_groups_led": sum(1 for _ in host.led()),
         "storage_used_bytes": space.last.used_bytes,

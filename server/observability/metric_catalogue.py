@@ -57,6 +57,7 @@ def _histogram(text: str, *labels: str) -> MetricFamily:
 CATALOGUE: dict[str, MetricFamily] = {
     # The node.
     "build_info": _gauge("Version information in the labels; always 1.", "version", "python", "compiled"),
+    "node_info": _gauge("Id and place of the node in the labels; always 1.", "node", "machine", "rack"),
     "ready": _gauge("1 if the node serves clients."),
     "fenced": _gauge("1 if the controller has fenced the node: it may neither lead nor be in sync."),
     "feature_level": _gauge("The cluster's feature level."),

@@ -37,6 +37,9 @@ def test_a_machine_ends_under_load() -> None:
         described = json.loads(cli(cluster, "cluster", "describe", "-o", "json").stdout)
         assert [row["machine"] for row in described["brokers"]] == list(MACHINES.values())
         with Load(cluster) as load:
+            assert "replicas on nodes 2, 5 have nowhere to go" in cli(
+                cluster, "nodes", "drain", "--machine", "b"
+            ).stderr.replace("\n", " ")
             load.goes_on()
             for node in (2, 5):
                 cluster.kill(node)
@@ -51,4 +54,39 @@ def test_a_machine_ends_under_load() -> None:
         for topic in admin.describe_topics(include_internal=True):
             for partition in topic.partitions:
                 assert {MACHINES[node] for node in partition.replicas} == {"a", "b", "c"}, (topic.name, partition)
+        assert_one_copy_each_in_order(cluster, load.count)
+
+
+def test_a_machine_is_drained_and_removed() -> None:
+    """`--machine` drains, keeps and removes all nodes of a machine."""
+    settings = {node: {"machine": "abcd"[(node - 1) % 4]} for node in range(1, 9)}
+    with (
+        LocalCluster(nodes=8, controllers=3, node_settings=settings) as cluster,
+        Admin(bootstrap_servers=cluster.bootstrap_servers) as admin,
+    ):
+        admin.create_topics([NewTopic(MOVED.topic, num_partitions=8, replication_factor=3)])
+        both = cli(cluster, "nodes", "drain", "4", "--machine", "d")
+        assert (both.returncode, "give the id of a node, or --machine NAME" in both.stderr) == (2, True)
+        unknown = cli(cluster, "nodes", "drain", "--machine", "x").stderr
+        assert "no node is on machine 'x'; the machines are a, b, c, d" in unknown
+        planned = json.loads(cli(cluster, "nodes", "drain", "--machine", "d", "--dry-run", "-o", "json").stdout)
+        assert (planned["machine"], planned["node_ids"]) == ("d", [4, 8])
+        assert planned["all_moves"] > 0
+        with Load(cluster) as load:
+            load.goes_on()
+            drained = cli(cluster, "nodes", "drain", "--machine", "d")
+            assert "left machine d (nodes 4,8)" in drained.stdout, drained
+            load.goes_on()
+            listed = json.loads(cli(cluster, "nodes", "list", "-o", "json").stdout)
+            states = {row["node_id"]: (row["state"], row["replicas"]) for row in listed}
+            assert {states[4], states[8]} == {("up, draining", 0)}
+            assert cli(cluster, "nodes", "undrain", "--machine", "d").stdout == "machine d (nodes 4,8) stays\n"
+            cli(cluster, "nodes", "drain", "--machine", "d")
+            for node in (4, 8):
+                cluster.stop(node)
+            until(
+                lambda: cli(cluster, "nodes", "remove", "--machine", "d").returncode == 0,
+                "both nodes count as down, and are removed",
+            )
+            load.goes_on()
         assert_one_copy_each_in_order(cluster, load.count)

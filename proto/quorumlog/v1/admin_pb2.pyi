@@ -1583,6 +1583,7 @@ class AlterNodeRequest(_message.Message):
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
     DIRECTORY_ID_FIELD_NUMBER: _builtins.int
+    TOGETHER_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """Its node id."""
     action: Global___NodeAction.ValueType
@@ -1601,6 +1602,12 @@ class AlterNodeRequest(_message.Message):
     """
     directory_id: _builtins.str
     """With NODE_ACTION_REPLACE_DISK: the data directory that is lost. Asked twice, another one may have its place by then."""
+    @_builtins.property
+    def together(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """With NODE_ACTION_DRAIN and without a successor: other nodes that are drained together with it, such as those of its
+        machine. None of them gets replicas of the others.
+        """
+
     def __init__(
         self,
         *,
@@ -1611,10 +1618,11 @@ class AlterNodeRequest(_message.Message):
         timeout_ms: _builtins.int = ...,
         bytes_per_second: _builtins.int | None = ...,
         directory_id: _builtins.str = ...,
+        together: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_bytes_per_second", b"_bytes_per_second", "_successor", b"_successor", "bytes_per_second", b"bytes_per_second", "successor", b"successor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bytes_per_second", b"_bytes_per_second", "_successor", b"_successor", "action", b"action", "bytes_per_second", b"bytes_per_second", "directory_id", b"directory_id", "node_id", b"node_id", "successor", b"successor", "timeout_ms", b"timeout_ms", "validate_only", b"validate_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bytes_per_second", b"_bytes_per_second", "_successor", b"_successor", "action", b"action", "bytes_per_second", b"bytes_per_second", "directory_id", b"directory_id", "node_id", b"node_id", "successor", b"successor", "timeout_ms", b"timeout_ms", "together", b"together", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__bytes_per_second: _TypeAlias = _typing.Literal["bytes_per_second"]  # noqa: Y015
     _WhichOneofArgType__bytes_per_second: _TypeAlias = _typing.Literal["_bytes_per_second", b"_bytes_per_second"]  # noqa: Y015

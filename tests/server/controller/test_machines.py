@@ -236,6 +236,33 @@ def test_drained_replicas_stay_on_distinct_machines(factor: int) -> None:
     assert are_apart(cluster.image)
 
 
+def test_a_machine_is_drained_as_a_whole() -> None:
+    """Its nodes leave together: no replica moves from one of them to another, and so none moves twice."""
+    cluster = Leaving(nodes=8, partitions=0, machines="abcdabcd")
+    cluster.create(new_topic(partitions=16))
+    cluster.led()
+    plan = cluster.alter(3, DRAIN, together=[7, 3])
+    on_machine = [each for each in cluster.image.partitions.values() if {3, 7} & {*each.replicas}]
+    assert plan.all_moves == len(plan.moves) == len(on_machine)
+    assert all({3, 7}.isdisjoint(move.wanted) for move in plan.moves)
+    assert [each.node_id for each in cluster.image.departures.leaving()] == [3, 7]
+    cluster.pass_time(seconds=3)
+    held = {node for each in cluster.image.partitions.values() for node in each.wanted_voters}
+    assert held.isdisjoint((3, 7))
+    assert are_apart(cluster.image)
+
+
+def test_a_machine_without_others_is_not_drained() -> None:
+    """All of its nodes stay if one of them cannot leave, and the reason names them."""
+    cluster = Leaving(nodes=6, partitions=4, machines="abcabc")
+    problem = cluster.alter(2, DRAIN, together=[5]).error
+    assert problem.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert "replicas on nodes 2, 5 have nowhere to go" in problem.message
+    assert "node 9 is not registered" in cluster.alter(2, DRAIN, together=[5, 9]).error.message
+    assert "cannot have one successor" in cluster.alter(2, DRAIN, together=[5], successor=4).error.message
+    assert not cluster.image.departures.leaving()
+
+
 def test_the_last_node_of_a_machine_stays() -> None:
     """Replicas have nowhere to go if all other machines have one already."""
     cluster = Leaving(nodes=5, partitions=4, machines="aabbc")
