@@ -32,6 +32,7 @@ Clusters:
   long partitions are not read.
 - ``drained_node``, ``lost_disk``: a node is drained, a disk is lost.
 - ``scrape``, ``console``, ``tls``: costs of metrics, of an open console, of TLS and ACLs.
+- ``workers``: several nodes on each machine; ``worker_load``: one client of it.
 - ``tuning``: what settings of clients gain; ``client_path``: processor time of a record in a producer's process.
 
 Spark:

@@ -15,6 +15,7 @@ Other commands measure other things:
 - ``rebalance``, ``coordinator-failover`` and ``consumer-heartbeats``: consumer groups;
 - ``scrape``: costs of metrics requests;
 - ``console``: costs of an open page of the web console, and its delay;
+- ``workers``: several nodes on each machine;
 - ``spark``: the data source of Spark;
 - ``peers``: other log stores, Apache Kafka first, beside ours;
 - ``kafka-port``: the port for Kafka clients beside the SDK.
@@ -64,6 +65,7 @@ COMMANDS = {
     "scrape": "scrape",
     "console": "console",
     "--tls": "tls",
+    "workers": "workers",
     "spark": "spark",
     "peers": "peers.command",
     "kafka-port": "kafka_port.command",
