@@ -75,6 +75,8 @@ class NodeLimits:
     storage_resume_below: float = 0.80
     #: Appends are also refused when fewer bytes than this are free.
     storage_reserve_bytes: int = 64 << 20
+    #: Nodes whose data are on this node's disk, itself included: the workers of a machine.
+    storage_sharers: int = 1
 
     def transfers_of(self, slices: int) -> int:
         """Returns how many snapshots with this number of slices may be in transit at the same time."""

@@ -492,6 +492,7 @@ class Settings(BaseSettings):
             pending_produces=self.max_pending_produces,
             parked_fetches=self.max_parked_fetches,
             storage_reserve_bytes=self.storage_reserve_bytes,
+            storage_sharers=self.workers if isinstance(self.workers, int) else 1,
             compaction_bytes_per_second=self.compaction_bytes_per_second,
             copy_bytes_per_second=self.replica_copy_bytes_per_second,
         )

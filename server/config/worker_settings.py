@@ -11,6 +11,7 @@ from pathlib import Path
 
 from quorumlog.server.config.setting_values import MAX_WORKERS, parse_address
 from quorumlog.server.config.settings import Settings, SettingsError
+from quorumlog.wire.request_limits import LEAST_THROTTLE
 
 #: Largest id of a machine with workers: the ids of nodes end at 2**31 - 1.
 MAX_MACHINE = (1 << 31) // MAX_WORKERS - 1
@@ -29,6 +30,8 @@ _ADDRESSES = (
     "metrics_listen",
     "metrics_tls_listen",
 )
+#: Settings with the bytes per second that a machine's disk or network may be used for: each worker gets its part.
+_RATES = ("scrub_bytes_per_second", "compaction_bytes_per_second", "replica_copy_bytes_per_second")
 #: Pattern of the files in the machine's data directory with the process ids of workers.
 PID_FILES = "w[0-9][0-9].pid"
 #: Settings with files that name the node.
@@ -95,6 +98,7 @@ def _settings_of_worker(settings: Settings, worker: int, count: int) -> Settings
         "data_dir": worker_directory(settings.data_dir, worker),
         "controllers": {worker_id(machine, 0): address for machine, address in settings.controllers.items()},
         "machine": settings.machine or str(settings.node_id),
+        "workers": count,
     }
     for name in _ADDRESSES:
         address = getattr(settings, name)
@@ -106,7 +110,15 @@ def _settings_of_worker(settings: Settings, worker: int, count: int) -> Settings
             raise SettingsError(
                 f"{name} = {address} leaves too few ports for {count} workers: expected a port up to {65_536 - count}"
             ) from None
+    for name in _RATES if count > 1 else ():
+        changes[name] = _part_of(name, getattr(settings, name), count)
     for name in _OWN_FILES:
         if getattr(settings, name) is not None:
             changes[name] = Path(str(getattr(settings, name)).replace(ID_MARK, str(node_id)))
     return settings.with_values(changes)
+
+
+def _part_of(name: str, rate: int, count: int) -> int:
+    """Returns a worker's part of a rate, at least the least that the setting accepts. No limit stays no limit."""
+    least = {"scrub_bytes_per_second": 1, "compaction_bytes_per_second": 1024}.get(name, LEAST_THROTTLE)
+    return max(least, -(-rate // count)) if rate else 0

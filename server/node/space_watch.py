@@ -60,6 +60,12 @@ class SpaceWatch:
         )
 
     @property
+    def _used_bytes(self) -> int:
+        """Bytes in use by all workers that share the disk, as if each had as many. Otherwise each of four would accept
+        appends until the disk is nearly full, because it can tell only its own quarter."""
+        return self.last.used_bytes * self._limits.storage_sharers
+
+    @property
     def _resumed_above(self) -> int:
         """Free bytes required to accept appends again.
 
@@ -68,12 +74,12 @@ class SpaceWatch:
         """
         limits = self._limits
         between = (limits.storage_refuse_above - limits.storage_resume_below) * (
-            self.last.used_bytes + self.last.free_bytes
+            self._used_bytes + self.last.free_bytes
         )
         return limits.storage_reserve_bytes + min(limits.storage_reserve_bytes, round(between))
 
     def _judge(self) -> None:
-        used, free = self.last.used_bytes, self.last.free_bytes
+        used, free = self._used_bytes, self.last.free_bytes
         share = used / max(1, used + free)
         if share > self._limits.storage_refuse_above or free < self._limits.storage_reserve_bytes:
             self._turn(refusing=True)

@@ -71,6 +71,20 @@ def test_a_named_machine_keeps_its_name() -> None:
     assert {each.machine for each in workers(2, machine="rack-1-a")} == {"rack-1-a"}
 
 
+def test_workers_divide_the_rates_of_a_machine() -> None:
+    """The scrub, compaction and copies of all workers together use what the machine's settings allow."""
+    given = {"scrub_bytes_per_second": 4_000_001, "compaction_bytes_per_second": 2_000, "workers": "4"}
+    made = workers(4, **given)
+    assert {each.scrub_bytes_per_second for each in made} == {1_000_001}
+    assert {each.compaction_bytes_per_second for each in made} == {1_024}, "the least that the setting accepts"
+    assert {each.replica_copy_bytes_per_second for each in made} == {0}, "no limit"
+    assert {each.node_options().limits.storage_sharers for each in made} == {4}
+    fast = workers(2, replica_copy_bytes_per_second=100 << 20)
+    assert {each.replica_copy_bytes_per_second for each in fast} == {50 << 20}
+    assert workers(1, **given)[0].scrub_bytes_per_second == 4_000_001
+    assert workers(1)[0].node_options().limits.storage_sharers == 1
+
+
 def test_derived_settings_are_shown() -> None:
     """A node reports the values that it has, not those of the machine."""
     shown = {each.name: each.values[0][0] for each in workers(2)[1].node_options().configured}

@@ -22,8 +22,8 @@ class Disk:
         return Space(self.used * GIB, (100 - self.used) * GIB)
 
 
-def watch(disk: Disk, log: Log | None = None) -> SpaceWatch:
-    return SpaceWatch(disk, NodeLimits(), 0, log or (lambda level, event, **fields: None))  # type: ignore[arg-type]
+def watch(disk: Disk, log: Log | None = None, limits: NodeLimits | None = None) -> SpaceWatch:
+    return SpaceWatch(disk, limits or NodeLimits(), 0, log or (lambda level, event, **fields: None))  # type: ignore[arg-type]
 
 
 def test_refusing_begins_above_one_level_and_ends_below_another() -> None:
@@ -35,6 +35,19 @@ def test_refusing_begins_above_one_level_and_ends_below_another() -> None:
         space.check(second * CHECK_INTERVAL_US)
         seen.append(space.refusal() is None)
     assert seen == [True, False, False, False, True]
+
+
+def test_workers_refuse_together() -> None:
+    """Four workers share a disk of 100 GiB. Each has only its own use and the free space: it counts its own four times,
+    so that all together leave as much free as a single node would."""
+    disk = Disk()
+    space = watch(disk, limits=NodeLimits(storage_sharers=4))
+    seen = []
+    for second, own in enumerate((20, 22, 21, 19), start=1):
+        disk.space = lambda own=own: Space(own * GIB, (100 - 4 * own) * GIB)  # type: ignore[method-assign,misc]
+        space.check(second * CHECK_INTERVAL_US)
+        seen.append(space.refusal() is None)
+    assert seen == [True, False, False, True]
 
 
 def test_the_log_says_once_when_it_begins_and_when_it_ends() -> None:
