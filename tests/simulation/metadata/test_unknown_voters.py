@@ -100,7 +100,7 @@ def moved_while_behind() -> Moved:
 
 def test_a_node_that_was_down_finds_the_new_quorum() -> None:
     moved = moved_while_behind()
-    assert not set(LATER) & set(moved.metadata.replica.image.brokers), "it does not know them"
+    assert not set(LATER) & set(moved.metadata.replica.image.brokers), "they are missing in its metadata"
     moved.until(moved.is_back, 10)
 
 
@@ -123,7 +123,7 @@ def test_a_node_that_was_cut_off_finds_the_new_quorum() -> None:
     moved = Moved()
     moved.cluster.start(AWAY)
     moved.run(3)
-    assert moved.away._search.next_deadline == NEVER, "in touch with the controller it asks nobody"
+    assert moved.away._search.next_deadline == NEVER, "in touch with the controller it asks no node"
     network = moved.cluster.network
     cut = [pair for other in (*FOUNDERS, *LATER) for pair in ((other, AWAY), (AWAY, other))]
     for pair in cut:
