@@ -113,16 +113,18 @@ test-alone: $(STAMP)  ## what is timed or starved, one by one
 	@$(PYTEST) -m alone $(PYTEST_ARGS) || test $$? -eq 5
 
 # The same source, compiled, on a core of its own: rules of the log and of the node, storms and simulated clusters, and
-# clusters of processes that lose their leaders. What cannot run so is marked "interpreted", and shown as skipped.
+# clusters of processes that lose their leaders. What cannot run so is marked "interpreted", and shown as skipped. A seed
+# takes the same course compiled, in less time: these are the ones after those of test-logic. Clusters mostly wait, so
+# they come first, and three workers keep two cores busy.
 COMPILED_LOGIC := $(addprefix tests/,raft server/replicas server/hosting server/node server/partition server/transport \
 	sdk/producer simulation/partition simulation/machinery/test_reduction.py test_compiled_sources.py)
 COMPILED_CLUSTERS := tests/integration/test_leaders_return.py tests/integration/test_snapshot_catch_up.py \
 	$(addprefix tests/sdk/against_nodes/test_against_cluster.py::test_,killing_the_leader_under_load_loses_and_doubles_nothing_and_keeps_order many_records_come_back_once_and_in_order the_asyncio_clients_do_the_same) \
 	tests/local/test_local_cluster.py::test_a_killed_controller_is_replaced_and_comes_back_on_its_data
 test-compiled: compile  ## the rules, simulated clusters and clusters of processes, on compiled modules
-	@PYTHONPATH=$(COMPILED) $(PYTEST) -q -n 2 -m "not ($(PROCESSES))" $(COMPILED_LOGIC) $(PYTEST_ARGS)
-	@PYTHONPATH=$(COMPILED) $(BIN)/python -m quorumlog.simulator.simulate --seeds 30
-	@PYTHONPATH=$(COMPILED) $(PYTEST) -q -n 2 $(COMPILED_CLUSTERS) $(PYTEST_ARGS)
+	@STORM_SEEDS=150:300 PYTHONPATH=$(COMPILED) $(PYTEST) -q -n 3 --dist loadfile --no-loadscope-reorder $(COMPILED_CLUSTERS) $(COMPILED_LOGIC) $(PYTEST_ARGS)
+	@PYTHONPATH=$(COMPILED) $(BIN)/python -m quorumlog.simulator.simulate --start 41 --seeds 60
+	@PYTHONPATH=$(COMPILED) $(BIN)/python -m quorumlog.simulator.simulate --clients --start 17 --seeds 24
 
 # Kafka's clients in five languages, from their registries: it takes Go, Node.js, Java, Maven, kcat, and most of an hour.
 test-kafka-clients: $(STAMP)  ## Kafka's clients, their own suites, Spark's Kafka format, Kafka Connect; KAFKA_CLIENTS=apache

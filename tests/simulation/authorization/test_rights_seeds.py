@@ -23,16 +23,20 @@ READS = rule("User:alice", ACL_OPERATION_READ, ACL_RESOURCE_TOPIC, "t")
 
 
 @pytest.mark.thorough
-def test_nothing_is_served_that_a_nodes_own_rules_refuse() -> None:
-    judged: Counter[str] = Counter()
+def test_nodes_serve_what_acls_and_quotas_allow() -> None:
+    """Nothing is served that a node's own ACLs refuse, nothing passes beyond quotas, and no other client waits."""
+    rights: Counter[str] = Counter()
+    quotas: Counter[str] = Counter()
     for seed in SEEDS:
         simulation = Simulation(seed, with_rights=True)
         result = simulation.run()
         assert result.violation is None, (
             f"python -m quorumlog.simulator.simulate --seed {seed} --rights: {result.violation}"
         )
-        judged += simulation.cluster.rights.judged
-    assert min(judged["allowed"], judged["refused"]) > 500, judged
+        rights += simulation.cluster.rights.judged
+        quotas += simulation.cluster.quotas.judged
+    assert min(rights["allowed"], rights["refused"]) > 500, rights
+    assert min(quotas[key] for key in ("producer_byte_rate", "consumer_byte_rate", "request_rate", "at once")) > 50
 
 
 def judge(*rules: object, answer: pb.FetchResult | None = None, who: str = "User:alice") -> RightsJudge:
