@@ -9,7 +9,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
@@ -33,6 +33,7 @@ from kafka.errors import TransactionalIdAuthorizationFailedError
 
 import quorumlog.sdk as quorumlog
 from quorumlog.local import LocalCluster
+from tests.support.command_line import until
 
 pytestmark = pytest.mark.cluster
 
@@ -74,13 +75,6 @@ def topic(admin: AdminClient) -> str:
 def created(admin: AdminClient, *topics: NewTopic) -> None:
     for future in admin.create_topics(list(topics)).values():
         future.result(DEADLINE_S)
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def code_of(future: Any) -> int:

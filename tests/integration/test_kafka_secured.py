@@ -9,7 +9,7 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ from quorumlog.sdk import (
 )
 from quorumlog.server.certificates.issuing import Issued, create_client
 from quorumlog.server.certificates.x509 import validity
+from tests.support.command_line import until
 
 pytestmark = pytest.mark.cluster
 
@@ -131,13 +132,6 @@ def error_of(options: dict[str, Any]) -> KafkaError:
     client = Producer({**options, "error_cb": found.append})
     until(lambda: client.poll(0.05) >= 0 and bool(found), "no error is reported")
     return found[0]
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN"])

@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from kafka.protocol.admin import AlterClientQuotasRequest, DescribeClientQuotasR
 
 import quorumlog.sdk as quorumlog
 from quorumlog.local import LocalCluster
+from tests.support.command_line import until
 
 pytestmark = pytest.mark.cluster
 
@@ -110,13 +111,6 @@ def kafka_python(cluster: LocalCluster, user: str) -> Iterator[KafkaAdminClient]
         yield made
     finally:
         made.close()
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def write(options: dict[str, Any], topic: str = "orders", records: int = 1, size: int = 10) -> KafkaError | None:

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable
 
 import pytest
 
 from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, NewTopic, RequestTimedOutError
+from tests.support.command_line import until
 
 pytestmark = pytest.mark.cluster
 TOPICS = 12
-
-
-def wait_until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.02)
 
 
 def test_a_node_that_was_away_too_long_for_the_log_catches_up_by_a_snapshot() -> None:
@@ -33,15 +25,15 @@ def test_a_node_that_was_away_too_long_for_the_log_catches_up_by_a_snapshot() ->
             with contextlib.suppress(RequestTimedOutError):
                 topics = [NewTopic(f"topic-{n}", num_partitions=2, replication_factor=1) for n in range(TOPICS)]
                 admin.create_topics(topics)
-            wait_until(lambda: len(admin.list_topics()) == TOPICS)
+            until(lambda: len(admin.list_topics()) == TOPICS)
         cluster.start(away)
         cluster.wait_ready()
-        wait_until(lambda: "snapshot_installed" in cluster.log_path(away).read_text())
+        until(lambda: "snapshot_installed" in cluster.log_path(away).read_text())
         with Admin(bootstrap_servers=cluster.address(away)) as admin:
-            wait_until(lambda: len(admin.list_topics()) == TOPICS)
+            until(lambda: len(admin.list_topics()) == TOPICS)
         # What it has now is on its disk: it returns with it.
         cluster.kill(away)
         cluster.start(away)
         cluster.wait_ready()
         with Admin(bootstrap_servers=cluster.address(away)) as admin:
-            wait_until(lambda: len(admin.list_topics()) == TOPICS)
+            until(lambda: len(admin.list_topics()) == TOPICS)

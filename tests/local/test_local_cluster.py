@@ -7,8 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import confluent_kafka as kafka_client
@@ -20,16 +19,9 @@ from quorumlog.local import ClusterError, LocalCluster, NodesSlowError
 from quorumlog.local.cleanup_process import start_time
 from quorumlog.local.ports import ReservedPorts
 from quorumlog.storage.quarantine import ID_FILE
-from tests.support.command_line import leader_of
+from tests.support.command_line import leader_of, until
 
 pytestmark = pytest.mark.cluster
-
-
-def wait_until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.02)
 
 
 def is_gone(pid: int) -> bool:
@@ -44,7 +36,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 def test_every_node_is_ready_when_the_block_begins(cluster: LocalCluster) -> None:
     assert cluster.node_ids == cluster.controller_ids == (1, 2, 3)
-    wait_until(lambda: [status.ready for status in cluster.status()] == [True, True, True])
+    until(lambda: [status.ready for status in cluster.status()] == [True, True, True])
     assert cluster.bootstrap_servers == ",".join(cluster.address(node) for node in (1, 2, 3))
     assert leader_of(cluster) in cluster.node_ids
     assert cluster.leader("no-such-topic", 0) is None
@@ -54,12 +46,12 @@ def test_every_node_is_ready_when_the_block_begins(cluster: LocalCluster) -> Non
 def test_a_killed_controller_is_replaced_and_comes_back_on_its_data(cluster: LocalCluster) -> None:
     killed = leader_of(cluster)
     # A node that serves writes down whose data these are a moment later.
-    wait_until((cluster.data_dir(killed) / ID_FILE).exists)
+    until((cluster.data_dir(killed) / ID_FILE).exists)
     directory = sorted(path.name for path in cluster.data_dir(killed).iterdir())
     cluster.kill(killed)
     assert cluster.pid(killed) is None
     assert not cluster.is_running(killed)
-    wait_until(lambda: cluster.leader() not in (None, killed))
+    until(lambda: cluster.leader() not in (None, killed))
     cluster.start(killed)
     cluster.wait_ready()
     assert sorted(path.name for path in cluster.data_dir(killed).iterdir()) == directory
@@ -69,10 +61,10 @@ def test_a_paused_controller_loses_its_place_and_follows_when_resumed(cluster: L
     paused = leader_of(cluster)
     cluster.pause(paused)
     try:
-        wait_until(lambda: cluster.leader() not in (None, paused))
+        until(lambda: cluster.leader() not in (None, paused))
         # Its connections stay open, so the others detect it only because it does not answer.
         other = next(node for node in cluster.node_ids if node != paused)
-        wait_until(lambda: f"link_broken node={other} peer={paused}" in cluster.log_path(other).read_text())
+        until(lambda: f"link_broken node={other} peer={paused}" in cluster.log_path(other).read_text())
     finally:
         cluster.resume(paused)
     cluster.wait_ready()
@@ -133,8 +125,8 @@ def test_nothing_is_left_when_the_owner_is_killed_not_even_a_paused_node() -> No
         assert len(pids) == 2
         assert Path(root).exists()
         owner.send_signal(signal.SIGKILL)
-    wait_until(lambda: all(is_gone(int(pid)) for pid in pids))
-    wait_until(lambda: not Path(root).exists())
+    until(lambda: all(is_gone(int(pid)) for pid in pids))
+    until(lambda: not Path(root).exists())
 
 
 def test_ctrl_c_ends_the_nodes_in_order() -> None:

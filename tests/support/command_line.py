@@ -21,7 +21,7 @@ _WAITS = re.compile(r"^\d+ partitions? left: .*\n", re.M)
 PATIENCE_S = 60
 
 
-def until(reached: Callable[[], object], what: str) -> None:
+def until(reached: Callable[[], object], what: str = "the condition") -> None:
     """Waits until it is so.
 
     Raises:

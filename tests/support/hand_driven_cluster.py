@@ -191,17 +191,3 @@ async def turn(times: int = 12) -> None:
     """Lets the loop work off what is due."""
     for _ in range(times):
         await asyncio.sleep(0)
-
-
-def refusal(
-    code: errors_pb2.ErrorCode.ValueType,
-    *,
-    retriable: bool = True,
-    definite: bool = True,
-    leader: tuple[int, int] | None = None,
-) -> errors_pb2.Error:
-    """An error as a node reports it; ``leader`` is (node id, epoch)."""
-    made = errors_pb2.Error(code=code, message=Code.Name(code).lower(), retriable=retriable, definite=definite)
-    if leader is not None:
-        made.leader.node_id, made.leader.leader_epoch = leader
-    return made

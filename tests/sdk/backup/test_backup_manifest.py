@@ -23,14 +23,7 @@ from quorumlog.sdk.backup.manifest import (
 )
 from quorumlog.sdk.backup.segments import BackedUpBatch, SegmentBuilder, batches_in, range_of
 from quorumlog.sdk.backup.store import DirectoryStore
-from quorumlog.wire.entry import Codec, build_batch, seal_batch, verify_batch
-
-
-def stored(base_offset: int, count: int) -> BackedUpBatch:
-    """A batch as a node stores it."""
-    batch = build_batch(b"x" * 16, record_count=count, codec=Codec.NONE, base_timestamp_ms=1, max_timestamp_ms=2)
-    entry = seal_batch(batch, group=1000, term=3, index=9, previous_hash=7, base_offset=base_offset)
-    return BackedUpBatch(entry, verify_batch(entry)[1])
+from tests.support.backed_up import stored
 
 
 def backup(place: Path, *batches: BackedUpBatch, end: int, start: int = 0, committed: int = 0) -> Manifest:

@@ -18,19 +18,13 @@ from quorumlog.sdk.backup.manifest import (
     SegmentFile,
     TopicBackup,
 )
-from quorumlog.sdk.backup.segments import BackedUpBatch, SegmentBuilder
+from quorumlog.sdk.backup.segments import SegmentBuilder
 from quorumlog.sdk.backup.store import DirectoryStore
 from quorumlog.sdk.backup.verification import BackupVerification, VerificationReport
 from quorumlog.v1 import admin_pb2
-from quorumlog.wire.entry import Codec, build_batch, seal_batch, verify_batch
+from tests.support.backed_up import stored
 
 FOLDER = "topics/t.00/0"
-
-
-def stored(base_offset: int, count: int) -> BackedUpBatch:
-    batch = build_batch(b"x" * 16, record_count=count, codec=Codec.NONE, base_timestamp_ms=1, max_timestamp_ms=2)
-    entry = seal_batch(batch, group=1000, term=3, index=9, previous_hash=7, base_offset=base_offset)
-    return BackedUpBatch(entry, verify_batch(entry)[1])
 
 
 class Backup:

@@ -13,7 +13,7 @@ import pytest_asyncio
 from quorumlog.sdk.backup import partition_copy
 from quorumlog.sdk.backup.manifest import BackupFile, PartitionBackup, SegmentFile
 from quorumlog.sdk.backup.partition_copy import CopyOptions, PartitionCopy
-from quorumlog.sdk.backup.segments import BackedUpBatch, SegmentBuilder
+from quorumlog.sdk.backup.segments import SegmentBuilder
 from quorumlog.sdk.backup.sizes import BackupSizes
 from quorumlog.sdk.backup.store import open_store
 from quorumlog.sdk.cluster.cluster import Cluster
@@ -22,7 +22,7 @@ from quorumlog.sdk.errors import IllegalStateError, QuorumlogError
 from quorumlog.sdk.runtime.backoff import Backoff
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import admin_pb2
-from quorumlog.wire.entry import Codec, build_batch, seal_batch, verify_batch
+from tests.support.backed_up import stored
 
 Page = admin_pb2.DescribePartitionLogResponse
 
@@ -97,13 +97,6 @@ async def test_deposed_leaders_are_not_believed(copy: Callable[..., PartitionCop
 async def test_restored_partitions_are_not_copied(copy: Callable[..., PartitionCopy]) -> None:
     with pytest.raises(IllegalStateError, match="is being restored"):
         await copy([page(5, restoring=True)], [])._describe(10)
-
-
-def stored(base_offset: int, count: int) -> BackedUpBatch:
-    """A batch as a node stores it."""
-    batch = build_batch(b"x" * 16, record_count=count, codec=Codec.NONE, base_timestamp_ms=1, max_timestamp_ms=2)
-    entry = seal_batch(batch, group=1000, term=3, index=9, previous_hash=7, base_offset=base_offset)
-    return BackedUpBatch(entry, verify_batch(entry)[1])
 
 
 def segment(base: int, end: int) -> SegmentFile:

@@ -10,21 +10,15 @@ import pytest
 
 from quorumlog.sdk.backup.manifest import BackupFile, PartitionBackup, SegmentFile
 from quorumlog.sdk.backup.partition_restore import PartitionRestore, StepOptions
-from quorumlog.sdk.backup.segments import BackedUpBatch, SegmentBuilder
+from quorumlog.sdk.backup.segments import SegmentBuilder
 from quorumlog.sdk.backup.sizes import BackupSizes
 from quorumlog.sdk.backup.store import DirectoryStore
 from quorumlog.sdk.errors import IllegalStateError
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import admin_pb2
-from quorumlog.wire.entry import Codec, build_batch, parse_header, seal_batch, verify_batch
-
-
-def stored(base_offset: int, count: int) -> BackedUpBatch:
-    batch = build_batch(b"x" * 16, record_count=count, codec=Codec.NONE, base_timestamp_ms=1, max_timestamp_ms=2)
-    entry = seal_batch(batch, group=1000, term=3, index=9, previous_hash=7, base_offset=base_offset)
-    return BackedUpBatch(entry, verify_batch(entry)[1])
-
+from quorumlog.wire.entry import parse_header
+from tests.support.backed_up import stored
 
 SIZE = len(stored(0, 5).entry)
 

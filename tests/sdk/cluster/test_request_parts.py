@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from hand_driven_cluster import TOPIC_ID, Code, HandDrivenCluster, refusal
+from hand_driven_cluster import TOPIC_ID, Code, HandDrivenCluster
+from scripted_cluster import error as refusal
 
 from quorumlog.sdk.admin.group_admin import GroupAdmin
 from quorumlog.sdk.admin.partition_admin import PartitionAdmin

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
-from hand_driven_cluster import TOPIC_ID, Code, HandDrivenCluster, Question, refusal, turn
+from hand_driven_cluster import TOPIC_ID, Code, HandDrivenCluster, Question, turn
+from scripted_cluster import error as refusal
 from stored_batches import stored_batch
 
 from quorumlog.sdk.cluster.cluster import IDLE_S

@@ -6,7 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from hand_driven_cluster import TOPIC_ID, Code, HandDrivenCluster, Question, refusal, turn
+from hand_driven_cluster import TOPIC_ID, Code, HandDrivenCluster, Question, turn
+from scripted_cluster import error as refusal
 
 from quorumlog.sdk.consumer.assignment import Assignment, ReadOffsets
 from quorumlog.sdk.consumer.config import ConsumerConfig

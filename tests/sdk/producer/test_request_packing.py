@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 
-from hand_driven_cluster import TOPIC_ID, Code, HandDrivenNode, refusal
+from hand_driven_cluster import TOPIC_ID, Code, HandDrivenNode
+from scripted_cluster import error as refusal
 
 from quorumlog.sdk.producer.batch import ProducerBatch
 from quorumlog.sdk.producer.request_packing import (

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hand_driven_cluster import TOPIC_ID, Code, HandDrivenCluster, Question, refusal, turn
+from hand_driven_cluster import TOPIC_ID, Code, HandDrivenCluster, Question, turn
+from scripted_cluster import error as refusal
 
 from quorumlog.sdk.aio import AsyncProducer
 from quorumlog.sdk.cluster.cluster import IDLE_S

@@ -22,6 +22,7 @@ from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1 import metadata_log_pb2 as log
 from quorumlog.v1.coordinator_log_pb2 import GroupCommand
 from quorumlog.v1.errors_pb2 import ErrorCode
+from tests.support.classic_rig import ImageOfTopics, RaftOfNothing
 
 SECOND = 1_000_000
 TOPIC_ID = b"t" * 16
@@ -30,21 +31,11 @@ RETENTION_MS = 604_800_000
 
 
 @dataclass
-class Raft:
-    """The Raft state that a leadership reads."""
-
-    term: int = 3
-    confirmed_round: int = 0
-    commit_index: int = 0
-    applied_index: int = 0
-
-
-@dataclass
 class CoordinatorWithoutRaft:
     """A coordinator whose commands are applied when the test requests it."""
 
     kind = GROUP_COORDINATORS
-    raft: Raft = field(default_factory=Raft)
+    raft: RaftOfNothing = field(default_factory=RaftOfNothing)
     table: GroupTable = field(default_factory=GroupTable)
     proposed: list[GroupCommand] = field(default_factory=list)
     takes: bool = True
@@ -57,13 +48,6 @@ class CoordinatorWithoutRaft:
 
     def not_coordinator(self, *, definite: bool) -> errors_pb2.Error:
         return error(ErrorCode.NOT_COORDINATOR, "led elsewhere", definite=definite)
-
-
-@dataclass
-class Metadata:
-    """The metadata of a node."""
-
-    image: MetadataImage
 
 
 @dataclass
@@ -116,7 +100,7 @@ class Rig:
         self.clock = AwakeClock(0, 100_000)
         self.replies: dict[int, Message] = {}
         options = LeadershipOptions(ConsumerGroupLimits(), max_calls, max_parked, RETENTION_MS, GRACE)
-        self.leadership = ShardLeader(self.led, self.clock, Metadata(image), options)  # type: ignore[arg-type]
+        self.leadership = ShardLeader(self.led, self.clock, ImageOfTopics(image), options)  # type: ignore[arg-type]
         self.requests = 0
 
     def beat(self, member_id: str, epoch: int, number: int = 0, **fields: object) -> int:

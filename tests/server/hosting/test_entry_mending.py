@@ -30,6 +30,7 @@ from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.step.events import EntryFound, PeerFrame, PeerIdentity, Stream
 from quorumlog.storage.interface import DamageError
 from quorumlog.wire.entry import trace_of
+from tests.support.raft_services import NoMachine
 
 GROUP, NODE, PEERS = 1000, 1, (2, 3)
 SEALER = GroupSealer(GROUP)
@@ -60,19 +61,6 @@ class DamagedLog:
         return [FIRST] if first == FIRST.index else [LAST]
 
 
-class Machine:
-    """Keeps nothing."""
-
-    def apply(self, entries: list[Entry]) -> None:
-        pass
-
-    def restore(self, snapshot: object) -> None:
-        raise AssertionError("there are no snapshots")
-
-    def take_rows(self) -> dict[bytes, bytes | None]:
-        return {}
-
-
 class Mending:
     """A node that repairs the second entry of a log.
 
@@ -101,7 +89,7 @@ class Mending:
         )
         disk = self.disk = DamagedLog()
         raft = RaftGroup(restored, RaftLogServices(disk, SEALER), RaftOptions(), random.Random(1), now=0)  # type: ignore[arg-type]
-        self.host.add(GROUP, HostedReplica(raft, Machine(), lazy_commit=False))
+        self.host.add(GROUP, HostedReplica(raft, NoMachine(), lazy_commit=False))
         self.raft, self.never = raft, never
         self.mender = EntryRepair(NODE, never, 0, self.host, self.links, disk, lambda *args, **fields: None)  # type: ignore[arg-type]
         self.mender.take_up(DamageError("entry 2 is damaged", GROUP, LOST.index))

@@ -23,14 +23,7 @@ from quorumlog.raft.types import (
 from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.storage.transaction import RaftGroupWrite
-
-
-class NoStore:
-    def term_at(self, index: int) -> int:
-        raise AssertionError("nothing is on disk")
-
-    def entries(self, first: int, last: int, max_bytes: int) -> list[Entry]:
-        raise AssertionError("nothing is on disk")
+from tests.support.raft_services import NoStore
 
 
 class Machine:

@@ -14,7 +14,6 @@ from quorumlog.raft.types import (
     AppendRequest,
     AppendResponse,
     Configuration,
-    Entry,
     HardState,
     Message,
     RaftLogServices,
@@ -26,35 +25,13 @@ from quorumlog.server.hosting.replication_throttle import ReplicationThrottle
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.step.events import PeerFrame, PeerIdentity, Stream
 from quorumlog.storage.transaction import RaftGroupWrite
+from tests.support.raft_services import NoMachine, NoStore
 
 LEADER, PEER = 1, 2
 URGENT = 0
 FRAME_BYTES = 4_096
 #: One of them fills a frame.
 ENTRY = b"x" * FRAME_BYTES
-
-
-class NoStore:
-    """A store that is never read."""
-
-    def term_at(self, index: int) -> int:
-        raise AssertionError("nothing is on disk")
-
-    def entries(self, first: int, last: int, max_bytes: int) -> list[Entry]:
-        raise AssertionError("nothing is on disk")
-
-
-class Machine:
-    """Keeps nothing."""
-
-    def apply(self, entries: list[Entry]) -> None:
-        pass
-
-    def restore(self, snapshot: object) -> None:
-        raise AssertionError("there are no snapshots")
-
-    def take_rows(self) -> dict[bytes, bytes | None]:
-        return {}
 
 
 class Leader:
@@ -80,7 +57,7 @@ class Leader:
             services = RaftLogServices(NoStore(), GroupSealer(group))
             raft = RaftGroup(restored, services, RaftOptions(), random.Random(group), now=0)
             self.host.create(RaftGroupWrite(group, create=configuration, hard_state=HardState()))
-            self.host.add(group, HostedReplica(raft, Machine(), lazy_commit=False))
+            self.host.add(group, HostedReplica(raft, NoMachine(), lazy_commit=False))
             raft.campaign(1)
         while not all(self.raft(group).is_leader for group in groups):
             self._sync()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 import tracemalloc
 import zlib
@@ -44,13 +43,6 @@ NOW_MS = 1_700_000_000_000
 #: Headers of one record.
 MOST_HEADERS = 1 << 16
 FAULT = KafkaBatchFault
-
-
-@pytest.fixture
-def random() -> Random:
-    seed = int.from_bytes(os.urandom(4), "little")
-    print(f"random seed {seed}")
-    return Random(seed)
 
 
 def random_rows(random: Random, count: int) -> list[Row]:

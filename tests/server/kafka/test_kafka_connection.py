@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -90,13 +89,6 @@ def asked(of: KafkaConnection, ids: Iterable[int]) -> list[KafkaRequest]:
     """Sends metadata requests with these correlation ids, and returns them as received."""
     of.receive(b"".join(frame(MetadataRequest(topics=None), 9, each) for each in ids))
     return requests(of)
-
-
-@pytest.fixture
-def random() -> Random:
-    seed = int.from_bytes(os.urandom(4), "little")
-    print(f"random seed {seed}")
-    return Random(seed)
 
 
 def test_requests_come_whole_however_their_bytes_are_cut(random: Random) -> None:

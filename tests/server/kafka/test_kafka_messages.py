@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import struct
 import subprocess
@@ -56,13 +55,6 @@ MESSAGE_NAMES = [name for name, _ in MESSAGES]
 
 def versions_of(kind: type[KafkaMessage]) -> range:
     return range(kind.LOWEST, kind.HIGHEST + 1)
-
-
-@pytest.fixture
-def random() -> Random:
-    seed = int.from_bytes(os.urandom(4), "little")
-    print(f"random seed {seed}")
-    return Random(seed)
 
 
 def written(message: KafkaMessage, version: int) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import struct
 from collections.abc import Callable
 from itertools import count
@@ -216,13 +215,6 @@ class Connected:
     @property
     def fault(self) -> KafkaConnectionFault | None:
         return None if self.client.end is None else self.client.end.fault
-
-
-@pytest.fixture
-def random() -> Random:
-    seed = int.from_bytes(os.urandom(4), "little")
-    print(f"random seed {seed}")
-    return Random(seed)
 
 
 SIGN_INS = pytest.mark.parametrize(
