@@ -1,6 +1,8 @@
-"""The metadata quorum moves to nodes that are missing in another one's metadata; that one finds it all the same."""
+"""A node finds the metadata quorum after it has moved to nodes that this node does not have in its metadata."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 from quiet_cluster import Quiet
@@ -58,7 +60,7 @@ class Moved(Quiet):
         return self.metadata.peers(self.scheduler.now)
 
     def is_registered(self) -> bool:
-        """True if the leader's metadata contain the node."""
+        """True if the metadata of their leader contain the node."""
         leader = self.led_by(METADATA_GROUP)
         image = self.cluster.processes[leader].image if leader is not None else None
         return image is not None and AWAY in image.brokers
@@ -68,7 +70,7 @@ class Moved(Quiet):
         self.cluster.processes[AWAY].die(silent=True)
 
     def move_quorum(self) -> None:
-        """Starts the later nodes, and lets them vote in the founders' place."""
+        """Starts the later nodes, and makes them the voters."""
         for node in LATER:
             self.cluster.start(node)
         self.run(3)
@@ -104,7 +106,7 @@ def moved_while_behind() -> Moved:
 
 def test_a_node_that_was_down_finds_the_new_quorum() -> None:
     moved = moved_while_behind()
-    assert not set(LATER) & set(moved.metadata.replica.image.brokers), "they are missing in its metadata"
+    assert not set(LATER) & set(moved.metadata.replica.image.brokers), "its metadata must be older"
     moved.until(moved.is_back, 10)
 
 
@@ -127,7 +129,7 @@ def test_a_node_that_was_cut_off_finds_the_new_quorum() -> None:
     moved = Moved()
     moved.cluster.start(AWAY)
     moved.run(3)
-    assert moved.away._search.next_deadline == NEVER, "in touch with the controller it asks no node"
+    assert moved.away._search.next_deadline == NEVER, "in touch with the controller it must not ask"
     network = moved.cluster.network
     cut = [pair for other in (*FOUNDERS, *LATER) for pair in ((other, AWAY), (AWAY, other))]
     for pair in cut:
@@ -138,6 +140,21 @@ def test_a_node_that_was_cut_off_finds_the_new_quorum() -> None:
     moved.until(moved.is_back, 10)
     moved.run(1)
     assert moved.away._search.next_deadline == NEVER
+
+
+def test_other_controllers_in_the_settings_lead_to_the_new_quorum() -> None:
+    """All nodes in its metadata are gone: an operator sets its controllers to nodes that remain."""
+    moved = Moved()
+    moved.cluster.start(AWAY)
+    moved.run(3)
+    moved.leave()
+    moved.move_quorum()
+    for node in FOUNDERS:
+        moved.cluster.processes[node].die(silent=True)
+    process = moved.cluster.processes[AWAY]
+    process._options = replace(process._options, controllers={node: f"node-{node}:1" for node in LATER})
+    moved.cluster.start(AWAY)
+    moved.until(moved.is_back, 10)
 
 
 def test_a_report_counts_until_the_metadata_are_as_new() -> None:
