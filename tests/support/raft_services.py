@@ -1,4 +1,4 @@
-"""What a Raft group needs beside it, where a test has neither a log on disk nor state."""
+"""Parts beside a Raft group for tests that have neither a log on disk nor state."""
 
 from __future__ import annotations
 
