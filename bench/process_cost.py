@@ -22,10 +22,13 @@ class Memory:
     Arguments:
         private: anonymous pages, its own alone: heap and stacks. Pages of a mapped file are the page cache's.
         resident: all pages that it has mapped and that are in memory.
+        unshared: pages that it has written and no other process has: without those that a forked process still shares
+            with its parent.
     """
 
     private: int
     resident: int
+    unshared: int
 
 
 def memory_of(pid: int) -> Memory:
@@ -34,7 +37,7 @@ def memory_of(pid: int) -> Memory:
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
         name, amount, _ = line.split()
         fields[name.rstrip(":")] = int(amount)
-    return Memory(private=fields["Anonymous"], resident=fields["Rss"])
+    return Memory(private=fields["Anonymous"], resident=fields["Rss"], unshared=fields["Private_Dirty"])
 
 
 def cpu_seconds(pid: int) -> float:

@@ -1,8 +1,9 @@
 """``python -m bench workers``: what several nodes on each machine gain, and what they cost.
 
-For each number of workers, some machines are started on this one, with a topic of which each node leads as many
-partitions. Several producers write records of 1 KiB and of 64 KiB, each in a process of its own, and several consumers
-read them. With the default settings three numbers of workers take less than six minutes. Nothing is downloaded.
+For each number of workers, some machines are started on this one, with topics of the same number of partitions, of
+which each node leads as many. Several producers write records of 1 KiB and of 64 KiB, each in a process of its own, and
+several consumers read them. With the default settings three numbers of workers take less than six minutes. Nothing is
+downloaded.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class WorkersRun:
 
     Arguments:
         ready_s: from the start of the processes until all nodes serve.
-        private_kib: private memory of each idle node.
+        private_kib: memory of each idle node that no other process shares.
         idle_cpu_percent: of one core, of each idle node; others_cpu_percent: of everything else at that time.
     """
 
@@ -143,7 +144,7 @@ def _parser() -> argparse.ArgumentParser:
         help="number of producers, and of consumers (here by default %(default)s)",
     )
     parser.add_argument(
-        "--partitions", type=int, default=4, help="partitions that each node leads (default %(default)s)"
+        "--partitions", type=int, help="partitions of a topic (default: 4 for each node of the largest cluster)"
     )
     parser.add_argument("--seconds", type=float, default=10.0, help="time of each load (default %(default)s)")
     parser.add_argument("--idle", type=float, default=5.0, help="time to look at idle nodes (default %(default)s)")
@@ -154,7 +155,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _measure(chosen: argparse.Namespace, workers: int, directory: Path) -> WorkersRun:
     nodes = chosen.machines * workers
-    run = WorkersRun(workers, nodes, chosen.partitions * nodes)
+    partitions = chosen.partitions or 4 * chosen.machines * max(chosen.workers)
+    run = WorkersRun(workers, nodes, partitions)
     begin = time.monotonic()
     # The scrub would read what was written, at the expense of the loads.
     settings = {"scrub_bytes_per_second": 0}
@@ -169,7 +171,7 @@ def _measure(chosen: argparse.Namespace, workers: int, directory: Path) -> Worke
         time.sleep(_SETTLE_S)
         idle = watch(pids, chosen.idle)
         run.idle_cpu_percent, run.others_cpu_percent = idle.cpu_percent, idle.others_percent
-        run.private_kib = [memory_of(pid).private for pid in pids]
+        run.private_kib = [memory_of(pid).unshared for pid in pids]
         for size, topic in topics.items():
             for kind in ("produce", "consume"):
                 loads = [

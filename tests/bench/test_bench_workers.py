@@ -12,10 +12,10 @@ from bench.workers import main
 def test_a_small_run_measures_workers(tmp_path: Path) -> None:
     """One machine with one worker and with two: every load has a rate, and every node its memory."""
     report = tmp_path / "workers.json"
-    arguments = ["--machines", "1", "--workers", "1", "2", "--clients", "2", "--partitions", "2", "--seconds", "0.5"]
+    arguments = ["--machines", "1", "--workers", "1", "2", "--clients", "2", "--partitions", "4", "--seconds", "0.5"]
     assert main([*arguments, "--idle", "0.5", "--json", str(report), "--work-dir", str(tmp_path)]) == 0
     figures = json.loads(report.read_text())
-    assert [(run["workers"], run["nodes"], run["partitions"]) for run in figures["runs"]] == [(1, 1, 2), (2, 2, 4)]
+    assert [(run["workers"], run["nodes"], run["partitions"]) for run in figures["runs"]] == [(1, 1, 4), (2, 2, 4)]
     for run in figures["runs"]:
         assert [(load["kind"], load["size"]) for load in run["loads"]] == [
             ("produce", 1024), ("consume", 1024), ("produce", 65536), ("consume", 65536),
