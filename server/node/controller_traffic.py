@@ -107,7 +107,8 @@ class ControllerTraffic:
             response.request_id = request_id
             respond(response)
 
-        if request.WhichOneof("body") != RELAYED or not self._links[target].up:
+        link = self._links.find(target)
+        if request.WhichOneof("body") != RELAYED or link is None or not link.up:
             answered(None)
             return
         passed = peer_pb2.ControllerRequest(elect_preferred_leaders=request.elect_preferred_leaders)

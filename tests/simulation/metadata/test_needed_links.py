@@ -13,11 +13,18 @@ from quorumlog.server.config.options import BalanceOptions
 from quorumlog.server.metadata.records import PartitionRecord, Topic
 from quorumlog.server.node.needed_links import NeededLinks
 from quorumlog.simulator.world.clients import Unanswered
-from quorumlog.v1 import admin_pb2
+from quorumlog.v1 import admin_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 MACHINES = ("a", "b", "c") * 4
 VOTERS = (1, 2, 3)
+
+
+class Frame:
+    """The answers that a node sends to another one."""
+
+    def __init__(self, answers: list[peer_pb2.ControllerResponse]) -> None:
+        self.controller_responses = answers
 
 
 class Workers(Quiet):
@@ -112,6 +119,32 @@ def test_a_leader_without_a_link_is_asked_to_hand_over() -> None:
     assert isinstance(answer, admin_pb2.ElectLeadersResponse)
     assert [result.error.code for result in answer.results] == [ErrorCode.NONE], answer
     assert workers.led_by(record.group) == preferred
+
+
+def test_voters_pass_on_elections_alone() -> None:
+    """Other requests, and requests for nodes that a voter cannot reach, are answered at once and leave nothing."""
+    workers = Workers(3, partitions=3)
+    member = workers.cluster.processes[1].node._member  # type: ignore[union-attr]
+    assert member is not None
+    answers: list[peer_pb2.ControllerResponse] = []
+    sent: list[peer_pb2.ControllerRequest] = []
+    member._traffic.client.ask = lambda *args, **options: sent.append(args[1])  # type: ignore[method-assign]
+    member._traffic._links.control_answer = lambda link: Frame(answers)  # type: ignore[method-assign,assignment]
+    elect = peer_pb2.ElectPreferredLeaders(groups=[7], timeout_ms=100)
+    for number, (target, known) in enumerate(((5, True), (5, False), (2**31 - 1, True)), start=1):
+        request = peer_pb2.ControllerRequest(request_id=number, forward_to=target)
+        if known:
+            request.elect_preferred_leaders.CopyFrom(elect)
+        else:
+            request.heartbeat.node_id = 5
+        member._traffic.on_request(4, request)
+    assert [each.WhichOneof("body") for each in sent] == ["elect_preferred_leaders"]
+    assert not sent[0].HasField("forward_to")
+    assert [(each.request_id, each.error.code) for each in answers] == [
+        (2, ErrorCode.REQUEST_TIMED_OUT),
+        (3, ErrorCode.REQUEST_TIMED_OUT),
+    ]
+    assert member._traffic._links.find(2**31 - 1) is None
 
 
 @pytest.mark.parametrize("seed", range(4, 7))
