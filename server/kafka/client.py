@@ -22,6 +22,7 @@ from quorumlog.server.kafka.handlers.handler import (
     KafkaClusterView,
     KafkaConnectionRefusedError,
     LongWork,
+    NodeReply,
     Questions,
     RefusedAsAWholeError,
     Steps,
@@ -35,7 +36,7 @@ class KafkaClientNode(Protocol):
     def has_room(self) -> bool:
         """True if the node accepts another request."""
 
-    def ask(self, message: ProtoMessage, client_id: str, on_reply: Callable[[ProtoMessage], None]) -> int:
+    def ask(self, message: ProtoMessage, client_id: str, on_reply: Callable[[NodeReply], None]) -> int:
         """Submits a request and returns its number. ``on_reply`` is called once, later; never after ``abandon``."""
 
     def abandon(self, number: int) -> None:
@@ -61,7 +62,7 @@ class _RequestInProgress:
     steps: Steps[KafkaMessage | None]
     blocks_pipeline: bool
     has_asked: bool = False
-    replies: list[ProtoMessage | None] = field(default_factory=list)
+    replies: list[NodeReply | None] = field(default_factory=list)
     missing: int = 0
 
 
@@ -231,7 +232,7 @@ class KafkaClient:
             self._release(conversation)
 
     def _ask_one(self, conversation: _RequestInProgress, slot: int, message: ProtoMessage) -> None:
-        def reply(answer: ProtoMessage) -> None:
+        def reply(answer: NodeReply) -> None:
             del self._questions[number]
             conversation.replies[slot] = answer
             conversation.missing -= 1

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from typing import cast
 
 from google.protobuf.message import Message as ProtoMessage
@@ -27,7 +28,13 @@ from quorumlog.server.kafka.cluster_view import ImageView
 from quorumlog.server.kafka.connection import KafkaConnection, KafkaConnectionFault, KafkaConnectionLimits, KafkaRequest
 from quorumlog.server.kafka.handlers.dispatch import served_versions
 from quorumlog.server.kafka.handlers.fetch_session import FetchSessionSpace
-from quorumlog.server.kafka.handlers.handler import KafkaConnectionRefusedError, LongWork, TooMuchWorkError
+from quorumlog.server.kafka.handlers.handler import (
+    FetchReply,
+    KafkaConnectionRefusedError,
+    LongWork,
+    NodeReply,
+    TooMuchWorkError,
+)
 from quorumlog.server.kafka.memory_budget import MOST_HELD_BYTES, MemoryBudget
 from quorumlog.server.kafka.sign_in_state import KafkaSignIn, TokenKeyReader
 from quorumlog.server.observability.logging_setup import Log
@@ -467,7 +474,7 @@ class _KafkaSocket(asyncio.Protocol):
         """True if the node accepts another request."""
         return self._requests.has_room_for(0)
 
-    def ask(self, message: ProtoMessage, client_id: str, on_reply: Callable[[ProtoMessage], None]) -> int:
+    def ask(self, message: ProtoMessage, client_id: str, on_reply: Callable[[NodeReply], None]) -> int:
         """Submits a request to the node and returns its number."""
         size = message.ByteSize()
         if isinstance(message, ProduceRequest):
@@ -478,10 +485,12 @@ class _KafkaSocket(asyncio.Protocol):
         number = 0
 
         def take(reply: Reply) -> None:
-            answer = reply.message
-            if isinstance(answer, FetchResponse):
-                self._listener.meters.fetch_bytes += answer.ByteSize()
-            on_reply(answer)
+            told, entries = reply.told, reply.entries
+            if isinstance(told, FetchResponse):
+                self._listener.meters.fetch_bytes += told.ByteSize() + sum(map(len, chain.from_iterable(entries)))
+                on_reply(FetchReply(told, entries) if entries else told)
+            else:
+                on_reply(told)
             self._requests.times.written(number)
 
         # A client that authenticates has no session yet that the stream could belong to.

@@ -12,6 +12,7 @@ Kafka's in ``translation``.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from quorumlog.wire.entry import (
     BATCH_OVERHEAD_BYTES,
@@ -187,13 +188,14 @@ def kept_kafka_header(entry: bytes, header: BatchHeader) -> tuple[memoryview, Ka
     return batch, kafka
 
 
-def fetched_kafka_batch(entry: bytes) -> bytes:
-    """Returns a stored entry with ``Attributes.KAFKA`` as a Kafka consumer gets it.
+def fetched_kafka_parts(entry: bytes) -> Sequence[Bytes]:
+    """Returns a stored entry with ``Attributes.KAFKA`` as a Kafka consumer gets it, in parts to be joined.
 
-    It has its offset, and its term as leader epoch. Costs one copy, and a checksum if the topic has append time.
+    It has its offset, and its term as leader epoch. Costs no copy, except one and a checksum if the topic has append
+    time.
 
     Returns:
-        One batch, followed by empty ones if the entry covers more than 31 bits of offsets.
+        The parts of one batch, followed by empty batches if the entry covers more than 31 bits of offsets.
 
     Raises:
         CorruptEntryError: it is not such an entry.
@@ -208,11 +210,9 @@ def fetched_kafka_batch(entry: bytes) -> bytes:
         batch = memoryview(restamped(batch, min(last, MOST_OFFSET_DELTA), append_time))
     epoch = leader_epoch_of(envelope.term)
     beyond = header.base_offset + MOST_OFFSET_DELTA + 1
-    return b"".join(
-        (
-            *placed(batch, header.base_offset, epoch),
-            *empty_kafka_batches(beyond, header.last_offset, epoch, header.max_timestamp_ms),
-        )
+    return (
+        *placed(batch, header.base_offset, epoch),
+        *empty_kafka_batches(beyond, header.last_offset, epoch, header.max_timestamp_ms),
     )
 
 

@@ -29,7 +29,7 @@ from quorumlog.wire.kafka.batch import (
     parse_kafka_header,
 )
 from quorumlog.wire.kafka.compression import deflate, inflate
-from quorumlog.wire.kafka.entry import fetched_kafka_batch, is_kafka, kafka_batch_in, leader_epoch_of
+from quorumlog.wire.kafka.entry import fetched_kafka_parts, is_kafka, kafka_batch_in, leader_epoch_of
 from quorumlog.wire.kafka.records import counting, milliseconds_of, write_kafka_batch
 from quorumlog.wire.payload import COMPACTED_SCHEMA, OFFSET_DELTA, TIMESTAMP, has_gaps, read_payload
 
@@ -125,7 +125,7 @@ def kafka_batches_of(entry: bytes, *, codec: KafkaCodec = KafkaCodec.NONE) -> by
     """
     header = parse_header(entry)
     if header.is_kafka:
-        return fetched_kafka_batch(entry)
+        return b"".join(fetched_kafka_parts(entry))
     columns = read_payload(entry, header)
     epoch = leader_epoch_of(parse_envelope(entry).term)
     return b"".join(_translated(columns, header, epoch, codec))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from quorumlog.server.kafka.codec.fetch_requests import FetchPartition, FetchRequest
 from quorumlog.server.kafka.codec.fetch_responses import FetchableTopicResponse, FetchResponse, PartitionData
@@ -22,7 +22,7 @@ from quorumlog.server.kafka.handlers.fetched_partition import (
     put_records,
     throttle_ms,
 )
-from quorumlog.server.kafka.handlers.handler import KafkaCall, Steps, ask
+from quorumlog.server.kafka.handlers.handler import FetchReply, KafkaCall, Steps, ask_fetch
 from quorumlog.server.kafka.handlers.topic_names import find_topics
 from quorumlog.v1 import data_plane_pb2
 from quorumlog.wire.entry import parse_header
@@ -153,13 +153,15 @@ def _fetch_by_itself(call: KafkaCall[FetchRequest]) -> Steps[FetchResponse]:
         return response
     if len(answers) < sum(len(topic.partitions) for topic in request.topics):
         question.max_wait_ms = 0  # There is already something to report.
-    reply = yield from ask(question, data_plane_pb2.FetchResponse)
-    results = [(answers[result.topic_id, result.partition], result) for result in reply.results]
-    for answer, result in results:
+    reply = yield from ask_fetch(question)
+    served = []
+    for result, entries in zip(reply.told.results, reply.entries, strict=True):
+        answer = answers[result.topic_id, result.partition]
         fill(call, answer, result)
-    is_whole = yield from put_records(call, results)
-    response.throttle_time_ms = throttle_ms(reply, is_busy=not is_whole)
-    response.node_endpoints = nodes_named(call, reply)
+        served.append((answer, entries))
+    is_whole = yield from put_records(call, served)
+    response.throttle_time_ms = throttle_ms(reply.told, is_busy=not is_whole)
+    response.node_endpoints = nodes_named(call, reply.told)
     return response
 
 
@@ -183,13 +185,13 @@ def _begin_session(call: KafkaCall[FetchRequest], fetches: ConnectionFetches) ->
     question.tells_all = True  # Clients expect every partition in the first response.
     refused = yield from _name_due(call, session, question)
     reply = yield from _ask_in_session(session, question)
-    if reply.HasField("error"):
+    if reply.told.HasField("error"):
         fetches.end()
         return None
     results, is_busy = yield from _take_results(call, session, reply)
     kept = session.partitions.values()
     every = {each: refused.get(each) or results.get(each) or answer_of(each.number) for each in kept}
-    return _answered(call, session, every, reply, is_busy=is_busy)
+    return _answered(call, session, every, reply.told, is_busy=is_busy)
 
 
 def _go_on(
@@ -208,19 +210,19 @@ def _go_on(
         fetches.end()
         question = data_plane_pb2.FetchRequest(ends_session=True)
         fetches.ended = False
-        yield from ask(question, data_plane_pb2.FetchResponse)
+        yield from ask_fetch(question)
         return FetchResponse()
     fetches.resized()
     session.next_epoch()
     refused = yield from _name_due(call, session, question)
     reply = yield from _ask_in_session(session, question)
-    if reply.HasField("error"):
+    if reply.told.HasField("error"):
         # The node's session was evicted, or accepts no more partitions: the consumer starts another one.
         fetches.end()
         return _refused(call, KafkaError.FETCH_SESSION_ID_NOT_FOUND)
     results, is_busy = yield from _take_results(call, session, reply)
     news = {each: answer for each, answer in results.items() if each not in refused and answer is not None}
-    return _answered(call, session, refused | news, reply, is_busy=is_busy)
+    return _answered(call, session, refused | news, reply.told, is_busy=is_busy)
 
 
 def _take_changes(request: FetchRequest, session: KafkaFetchSession, most: int) -> list[tuple[bytes, int]] | None:
@@ -276,35 +278,33 @@ def _name_due(
     return refused
 
 
-def _ask_in_session(
-    session: KafkaFetchSession, question: data_plane_pb2.FetchRequest
-) -> Steps[data_plane_pb2.FetchResponse]:
+def _ask_in_session(session: KafkaFetchSession, question: data_plane_pb2.FetchRequest) -> Steps[FetchReply]:
     session.node_epoch += 1
     question.session_epoch = session.node_epoch
-    return (yield from ask(question, data_plane_pb2.FetchResponse))
+    return (yield from ask_fetch(question))
 
 
 def _take_results(
-    call: KafkaCall[FetchRequest], session: KafkaFetchSession, reply: data_plane_pb2.FetchResponse
+    call: KafkaCall[FetchRequest], session: KafkaFetchSession, reply: FetchReply
 ) -> Steps[tuple[dict[KeptPartition, PartitionData | None], bool]]:
     """Processes the node's results. Returns the answers (None: nothing new), and whether it was too busy for some."""
     results: dict[KeptPartition, PartitionData | None] = {}
-    answers: list[tuple[PartitionData, data_plane_pb2.FetchResult]] = []
-    for result in reply.results:
+    served: list[tuple[PartitionData, Sequence[bytes]]] = []
+    for result, entries in zip(reply.told.results, reply.entries, strict=True):
         kept = session.at_node[result.topic_id, result.partition]
         if result.HasField("error") or result.HasField("preferred_replica"):
             session.lose(kept)
             session.due[kept] = None
-        elif result.entries:
-            session.moved(kept, parse_header(result.entries[-1]).last_offset + 1)
+        elif entries:
+            session.moved(kept, parse_header(entries[-1]).last_offset + 1)
         if result.error.code in NOTHING_NOW:
             results[kept] = None
             continue
         answer = results[kept] = answer_of(kept.number)
         fill(call, answer, result)
-        answers.append((answer, result))
+        served.append((answer, entries))
     # A consumer that receives no records stays at its offset; the node's session is reset to that.
-    return results, not (yield from put_records(call, answers))
+    return results, not (yield from put_records(call, served))
 
 
 def _answered(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 
 from quorumlog.server.kafka.codec.fetch_requests import FetchRequest
 from quorumlog.server.kafka.codec.fetch_responses import (
@@ -22,7 +23,7 @@ from quorumlog.server.kafka.handlers.topic_names import by_id
 from quorumlog.v1 import data_plane_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.entry import CorruptEntryError
-from quorumlog.wire.kafka.entry import fetched_kafka_batch
+from quorumlog.wire.kafka.entry import fetched_kafka_parts
 from quorumlog.wire.kafka.translation import is_served_as_stored, served_batches
 
 #: From this version on, topics are named by their ids.
@@ -70,27 +71,28 @@ def fill(call: KafkaCall[FetchRequest], answer: PartitionData, result: data_plan
         answer.preferred_read_replica = result.preferred_replica
 
 
-def put_records(
-    call: KafkaCall[FetchRequest], told: Sequence[tuple[PartitionData, data_plane_pb2.FetchResult]]
-) -> Steps[bool]:
+def put_records(call: KafkaCall[FetchRequest], served: Sequence[tuple[PartitionData, Sequence[bytes]]]) -> Steps[bool]:
     """Puts records into responses.
+
+    Arguments:
+        served: responses, and the entries for each.
 
     Returns:
         False if some would have to be translated and too much work is pending: these partitions get no records now.
     """
     reads_zstd = call.version >= _READS_ZSTD
-    sizes = [_bytes_to_translate(result.entries, reads_zstd) for _, result in told]
+    sizes = [_bytes_to_translate(entries, reads_zstd) for _, entries in served]
     waiting_bytes, is_whole = sum(sizes), True
     room_bytes = min(max(0, call.message.max_bytes), _MOST_PLAIN_BYTES)
-    for (answer, result), size_bytes in zip(told, sizes, strict=True):
+    for (answer, entries), size_bytes in zip(served, sizes, strict=True):
         try:
             if size_bytes:
                 # The batches of the partitions after it are held in memory for as long.
                 kept_bytes, waiting_bytes = waiting_bytes, waiting_bytes - size_bytes
-                serve = partial(served_batches, result.entries, room_bytes, reads_zstd=reads_zstd)
+                serve = partial(served_batches, entries, room_bytes, reads_zstd=reads_zstd)
                 answer.records = yield from work_on(serve, kept_bytes)
-            elif result.entries:
-                answer.records = b"".join(map(fetched_kafka_batch, result.entries))
+            elif entries:
+                answer.records = b"".join(chain.from_iterable(map(fetched_kafka_parts, entries)))
             room_bytes -= len(answer.records or b"")
         except TooMuchWorkError:
             is_whole = False

@@ -16,6 +16,7 @@ from google.protobuf.message import Message as ProtoMessage
 from quorumlog.server.kafka.codec.primitives import KafkaMessage
 from quorumlog.server.kafka.handlers.fetch_session import ConnectionFetches
 from quorumlog.server.kafka.sign_in_state import KafkaSignIn
+from quorumlog.v1.data_plane_pb2 import FetchRequest, FetchResponse
 from quorumlog.v1.errors_pb2 import Error
 from quorumlog.wire.request_limits import MAX_ITEMS
 
@@ -75,6 +76,22 @@ class KafkaCall(Generic[RequestT]):
     fetches: ConnectionFetches | None = None
 
 
+class FetchReply(NamedTuple):
+    """The node's reply to a fetch.
+
+    Arguments:
+        told: the message without its entries: protobuf would copy each of them when it is added, and at every access.
+        entries: the entries of each of its results, as stored.
+    """
+
+    told: FetchResponse
+    entries: Sequence[Sequence[bytes]]
+
+
+#: The node's reply to a question. Every reply is a message, except that to a fetch with entries.
+NodeReply: TypeAlias = ProtoMessage | FetchReply
+
+
 class Questions(NamedTuple):
     """A step that sends messages to the node; the handler is sent as many replies."""
 
@@ -122,6 +139,23 @@ def ask(message: ProtoMessage, kind: type[ReplyT]) -> Steps[ReplyT]:
     """
     (reply,) = yield from ask_all((message,), kind)
     return reply
+
+
+def ask_fetch(request: FetchRequest) -> Steps[FetchReply]:
+    """Asks the node for records.
+
+    Raises:
+        RefusedAsAWholeError: the node refuses it.
+        KafkaConnectionRefusedError: it names more partitions than a node accepts.
+    """
+    _check_size(request)
+    (reply,) = cast("list[NodeReply]", (yield Questions((request,))))
+    if isinstance(reply, Error):
+        raise RefusedAsAWholeError(reply)
+    if isinstance(reply, FetchReply):
+        return reply
+    assert isinstance(reply, FetchResponse), f"a {type(reply).__name__} is not a FetchResponse"
+    return FetchReply(reply, [result.entries for result in reply.results])
 
 
 def ask_all(messages: Sequence[ProtoMessage], kind: type[ReplyT]) -> Steps[list[ReplyT]]:

@@ -16,9 +16,11 @@ from quorumlog.server.config.dynamic_settings import configured_values
 from quorumlog.server.config.options import NodeOptions
 from quorumlog.server.kafka import listener as listener_module
 from quorumlog.server.kafka.cluster_view import ImageView
+from quorumlog.server.kafka.codec.fetch_requests import FetchPartition, FetchRequest, FetchTopic
+from quorumlog.server.kafka.codec.fetch_responses import FetchResponse
 from quorumlog.server.kafka.codec.headers import RequestHead, pack_request_header
 from quorumlog.server.kafka.codec.metadata_requests import MetadataRequest
-from quorumlog.server.kafka.codec.primitives import encode
+from quorumlog.server.kafka.codec.primitives import decode, encode
 from quorumlog.server.kafka.codec.version_requests import ApiVersionsRequest
 from quorumlog.server.kafka.connection import KafkaConnectionLimits
 from quorumlog.server.kafka.handlers.handler import LongWork, TooMuchWorkError
@@ -30,9 +32,14 @@ from quorumlog.server.step.wire_errors import error
 from quorumlog.server.transport.clients.client_requests import ClientRequests
 from quorumlog.v1 import data_plane_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.kafka.batch import placed
+from tests.support.kafka_batches import kafka_batch, stored_kafka_entry
 
 DEADLINE_S = 30.0
 SIZE = struct.Struct(">i")
+#: The first version of Fetch that names topics by their ids.
+_FETCH = 13
+TOPIC_ID = bytes(range(16))
 
 
 class Lines:
@@ -120,6 +127,20 @@ class Socket:
         header = pack_request_header(RequestHead(3, 12, number), "somebody", flexible=True)
         content = b"".join((header, *encode(MetadataRequest([]), 12)))
         self.writer.write(SIZE.pack(len(content)) + content)
+
+    def fetch(self, number: int, request: FetchRequest) -> None:
+        """Sends a fetch."""
+        header = pack_request_header(RequestHead(1, _FETCH, number), "somebody", flexible=True)
+        content = b"".join((header, *encode(request, _FETCH)))
+        self.writer.write(SIZE.pack(len(content)) + content)
+
+    async def fetched(self, number: int) -> FetchResponse:
+        """Returns the response to a fetch."""
+        async with asyncio.timeout(DEADLINE_S):
+            (size,) = SIZE.unpack(await self.reader.readexactly(4))
+            content = await self.reader.readexactly(size)
+        assert SIZE.unpack(content[:4]) == (number,)
+        return decode(FetchResponse, content, _FETCH, at=5)
 
     async def answered(self) -> int:
         """Returns the number of the request that the next response is for."""
@@ -419,6 +440,26 @@ async def test_a_request_that_meets_a_fault_of_the_nodes_own_ends_its_connection
     await door.until(lambda: len(door.asked) == 2, "the other is served")
     door.answer(door.asked[1])
     assert await other.answered() == 5
+
+
+async def test_stored_batches_are_served_unchanged(door: Door) -> None:
+    """The node delivers batches beside its reply, and the client gets each as it was produced."""
+    client = await door.connect()
+    wanted = [FetchPartition(number, -1, 0, partition_max_bytes=1 << 20) for number in range(2)]
+    client.fetch(5, FetchRequest(min_bytes=1, topics=[FetchTopic(topic_id=TOPIC_ID, partitions=wanted)]))
+    await door.until(lambda: bool(door.asked), "the node is asked")
+    told = data_plane_pb2.FetchResponse()
+    for number in range(2):
+        told.results.add(topic_id=TOPIC_ID, partition=number, high_watermark=4)
+    batches = [kafka_batch([(None, b"%d" % number, 7, [])]) for number in range(3)]
+    entries = [stored_kafka_entry(batch, number, term=6) for number, batch in enumerate(batches)]
+    door.requests.deliver(Reply(door.asked[0].request_id, told, [entries, []]))
+    (topic,) = (await client.fetched(5)).responses
+    first, second = topic.partitions
+    served = [b"".join(placed(batch, number, 6)) for number, batch in enumerate(batches)]
+    assert bytes(first.records) == b"".join(served)
+    assert (first.high_watermark, second.high_watermark, bytes(second.records)) == (4, 4, b"")
+    assert door.meters.fetch_bytes == told.ByteSize() + sum(map(len, entries))
 
 
 async def test_when_it_stops_every_connection_ends(door: Door) -> None:
