@@ -106,7 +106,7 @@ def test_parts_of_the_node_get_the_values() -> None:
     assert services.logs.compactions._limits.compaction_bytes_per_second == 300_000
     assert services.logs.produce._limits.request_bytes == 32 << 20
     assert services.replicas.elections._balance._options.check_interval_us == 7_000_000
-    assert services.groups._led._leadership_options.offsets_retention_ms == 5_000
+    assert services.groups._shards._leadership_options.offsets_retention_ms == 5_000
     assert services.access.audit._enabled
 
 
