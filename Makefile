@@ -93,12 +93,10 @@ docs: $(DOCS)/venv/.installed $(DOCS)/package/.unpacked  ## the documentation as
 demo: $(STAMP)  ## a three-node cluster that loses its leader and nothing else
 	@$(BIN)/python examples/demo.py
 
-# What starts no process of its own has all cores. What does mostly waits, for elections and for Java, so that four workers
-# keep two cores busy: two of them begin with the tests of Spark's two sessions (tests/conftest.py). A worker takes up to
-# 3 GiB: with less than 16, type PROCESS_WORKERS=2. What is timed or starved has the machine to itself.
+# What starts no process of its own has all cores. What does mostly waits, for elections and for Java: one worker has the
+# tests of Spark's session, three more the others (tests/conftest.py). What is timed or starved has the machine to itself.
 # With PYTEST_ARGS one of them may find nothing to do: pytest calls that 5.
 PROCESSES := cluster or chaos or spark
-PROCESS_WORKERS ?= 4
 PYTEST := $(BIN)/python -m pytest
 test: test-logic test-processes test-alone  ## all tests
 
@@ -109,7 +107,7 @@ test-logic: $(STAMP)  ## what starts no process: the core, the node, the clients
 	@$(PYTEST) -n auto --dist worksteal -m "not ($(PROCESSES))" $(PYTEST_ARGS) || test $$? -eq 5
 
 test-processes: $(STAMP)  ## what starts nodes, commands, Spark
-	@$(PYTEST) -n $(PROCESS_WORKERS) --dist loadfile --no-loadscope-reorder -m "($(PROCESSES)) and not alone" $(PYTEST_ARGS) || test $$? -eq 5
+	@$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "($(PROCESSES)) and not alone" $(PYTEST_ARGS) || test $$? -eq 5
 
 test-alone: $(STAMP)  ## what is timed or starved, one by one
 	@$(PYTEST) -m alone $(PYTEST_ARGS) || test $$? -eq 5

@@ -31,14 +31,6 @@ pytest_plugins = ["pytester"]
 SPARK = "tests/spark/"
 #: Tests of Spark whose sessions are in processes of their own.
 SPARK_APART = ("tests/spark/test_on_cluster.py", "tests/spark/test_packaging.py")
-#: What of the others shares a second session, which takes about as long as all the rest.
-SPARK_SECOND = (
-    "tests/spark/test_spark_bench.py",
-    "tests/spark/test_spark_errors.py",
-    "tests/spark/test_stream_read.py",
-    "tests/spark/test_stream_write.py",
-    "tests/spark/test_write_once.py",
-)
 #: What lasts the longest is started first: otherwise one worker has a long file left when the others are done.
 STARTED_FIRST = (
     *SPARK_APART,
@@ -150,23 +142,20 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-class TwoSparkSessions(LoadFileScheduling):
-    """Each file's tests go to one worker, and all that share one of Spark's two sessions to the same: they last the
-    longest, and a session takes seconds to start.
+class OneSparkSession(LoadFileScheduling):
+    """Each file's tests go to one worker, and all that share Spark's session to the same: they last the longest.
 
     (Marks of the group a test belongs to do not reach xdist 3.8 under pytest 9.)
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
-        if not file.startswith(SPARK) or file in SPARK_APART:
-            return file
-        return f"{SPARK}second" if file in SPARK_SECOND else SPARK
+        return SPARK if file.startswith(SPARK) and file not in SPARK_APART else file
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> TwoSparkSessions | None:
-    return TwoSparkSessions(config, log) if config.getvalue("dist") == "loadfile" else None
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneSparkSession | None:
+    return OneSparkSession(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

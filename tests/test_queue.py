@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import SPARK_SECOND, STARTED_FIRST, may_select
+from tests.conftest import STARTED_FIRST, may_select
 
 ROOT = Path(__file__).parent.parent
 
 
 def test_files_started_first_exist() -> None:
-    assert [each for each in (*STARTED_FIRST, *SPARK_SECOND) if not (ROOT / each).exists()] == []
+    assert [each for each in STARTED_FIRST if not (ROOT / each).exists()] == []
 
 
 @pytest.mark.parametrize(
