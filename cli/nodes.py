@@ -238,7 +238,7 @@ def remove(
 def _chosen(admin: Admin, node: int | None, machine: str | None) -> list[int]:
     """Returns the node of a command, or all nodes of its machine."""
     if (node is None) == (machine is None):
-        given = "neither is given" if node is None else "both are given"
+        given = "no node is given" if node is None else f"node {node} is given with --machine"
         raise CommandError(f"{given}: give the id of a node, or --machine NAME", WRONG_USAGE)
     if node is not None:
         return [node]
