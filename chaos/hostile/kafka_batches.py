@@ -25,6 +25,8 @@ _FIELDS = {
 }  # fmt: skip
 #: Fields that may be wrong in a batch that a broker still finds in its request.
 _CHECKED_FIELDS = [name for name in _FIELDS if name != "length"]
+#: A draw for which a batch stays as it is.
+_VALID = 0.5
 _BITS = {"b": 8, "h": 16, "i": 32, "q": 64}
 _BOUNDARIES = {bits: integers(bits, True) for bits in _BITS.values()}
 
@@ -46,11 +48,17 @@ class KafkaBatchMaker:
             for count, bare in ((1, False), (3, False), (50, False), (4, True))
         ]
 
-    def batch(self, producer_id: int = -1, epoch: int = -1, sequence: int = -1) -> tuple[int, bytes]:
-        """Returns the stated number of records and the batch: valid, or wrong in one or two places."""
+    def batch(
+        self, producer_id: int = -1, epoch: int = -1, sequence: int = -1, *, valid: bool = False
+    ) -> tuple[int, bytes]:
+        """Returns the stated number of records and the batch: valid, or wrong in one or two places.
+
+        Arguments:
+            valid: whether nothing may be wrong in it.
+        """
         chance = self._chance
         count, codec, records = chance.choice(self._honest)
-        draw = chance.random()
+        draw = _VALID if valid else chance.random()
         if draw < 0.02:
             codec, records = chance.choice(self._bombs)
         elif draw < 0.08:

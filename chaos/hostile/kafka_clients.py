@@ -29,7 +29,7 @@ from quorumlog.server.kafka.codec.groups.membership_requests import (
     SyncGroupRequestAssignment,
 )
 from quorumlog.server.kafka.codec.headers import unpack_response_header
-from quorumlog.server.kafka.codec.metadata_requests import MetadataRequest
+from quorumlog.server.kafka.codec.metadata_requests import MetadataRequest, MetadataRequestTopic
 from quorumlog.server.kafka.codec.primitives import KafkaMessage, MalformedKafkaMessageError, decode
 from quorumlog.server.kafka.codec.produce_requests import (
     InitProducerIdRequest,
@@ -83,10 +83,10 @@ class HostileKafkaClients:
         )  # fmt: skip
 
     async def visit(self) -> None:
-        """Runs one story at one node."""
+        """Runs one story at one node. The first ones produce: later on, topics may be deleted."""
         weights, stories = zip(*self._stories, strict=True)
         with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
-            await self._chance.choices(stories, weights)[0]()
+            await (self._chance.choices(stories, weights)[0] if self.sent else self._produce)()
 
     async def knock_at_all(self) -> None:
         """Checks that each node answers a new connection."""
@@ -110,19 +110,22 @@ class HostileKafkaClients:
     async def _produce(self) -> None:
         """Sends as a producer that is valid for a while."""
         chance = self._chance
-        async with self._connected() as one:
+        topic = chance.choice(STAGE)
+        partition, leader = await self._partition_of(topic)
+        async with self._connected(leader if chance.random() < 0.8 else None) as one:
             answer = await self._ask(one, InitProducerIdRequest(transaction_timeout_ms=1_000), 4)
             known: tuple[int, int] = (answer.producer_id, answer.producer_epoch) if answer is not None else (-1, -1)
             self._maker.producers = [*self._maker.producers[-8:], known]
-            topic, partition, sequence = chance.choice(STAGE), chance.randrange(2), 0
-            if chance.random() < 0.2:
-                sequence = (1 << 31) - 3
-            for _ in range(chance.randint(1, 12)):
+            sequence = (1 << 31) - 3 if chance.random() < 0.2 else 0
+            for number in range(chance.randint(1, 12)):
                 if one.over:
                     return
-                count, batch = self._maker.batches.batch(*known, sequence)
+                # Whatever follows is sent to a partition that has accepted something of this producer.
+                first = number == 0
+                count, batch = self._maker.batches.batch(*known, sequence, valid=first)
                 data = [TopicProduceData(topic, partition_data=[PartitionProduceData(partition, batch)])]
-                request = ProduceRequest(acks=chance.choice((-1, -1, 1, 0, 2)), timeout_ms=1_000, topic_data=data)
+                acks = -1 if first else chance.choice((-1, -1, 1, 0, 2))
+                request = ProduceRequest(acks=acks, timeout_ms=1_000, topic_data=data)
                 await self._send(one, request, chance.randint(3, 12))
                 if chance.random() < 0.8:
                     sequence = (sequence + count) % (1 << 31)
@@ -131,6 +134,16 @@ class HostileKafkaClients:
                 if chance.random() < 0.1:
                     known = known[0], min(known[1] + 1, (1 << 15) - 1)
             await one.settle(_ANSWER_S)
+
+    async def _partition_of(self, topic: str) -> tuple[int, int | None]:
+        """Returns a partition of a topic, and its leader if it has one."""
+        async with self._connected() as one:
+            answer = await self._ask(one, MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 8)
+        found = [each for described in answer.topics for each in described.partitions] if answer is not None else []
+        if not found:
+            return self._chance.randrange(2), None
+        chosen = self._chance.choice(found)
+        return chosen.partition_index, chosen.leader_id if chosen.leader_id in self._places else None
 
     async def _fetch_in_session(self) -> None:
         """Fetches in a session that is valid for a while."""
