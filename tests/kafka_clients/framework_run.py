@@ -53,6 +53,9 @@ class Run:
             killed = kill_leader(self.cluster, "numbers")
             self.send(2 * RECORDS // 3)
             self.wait()
+        # Faust sends a request to every listed node when it starts, and ends if one is down. As in Kafka, a node that
+        # was killed is listed until its session times out.
+        until(lambda: self.is_fenced(killed), "the killed node is not listed any more")
         with self.program("second"):
             self.send(5 * RECORDS // 6)
             self.cluster.start(killed)
@@ -61,6 +64,11 @@ class Run:
             self.wait()
         self.check()
         print(f"{self.framework.row} {self.framework.version}: {RECORDS} numbers, {self.repeated()} results repeated")
+
+    def is_fenced(self, node: int) -> bool:
+        """True once the controller considers a node failed."""
+        with Admin(bootstrap_servers=self.cluster.bootstrap_servers) as admin:
+            return any(broker.fenced for broker in admin.describe_cluster().brokers if broker.node_id == node)
 
     def program(self, name: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
         """Starts the program with a new, empty folder."""

@@ -14,7 +14,6 @@ app = faust.App(
     datadir=folder,
     topic_partitions=3,
     topic_replication_factor=3,
-    web_enabled=False,
     value_serializer="raw",
     key_serializer="raw",
 )
@@ -32,5 +31,5 @@ async def count(stream: faust.Stream[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    sys.argv[1:] = ["worker", "--loglevel", "info"]
+    sys.argv[1:] = ["worker", "--without-web", "--loglevel", "info"]
     app.main()

@@ -18,7 +18,6 @@ app = faust.App(
     topic_partitions=3,
     topic_replication_factor=3,
     broker_commit_interval=1.0,
-    web_enabled=False,
     value_serializer="raw",
     key_serializer="raw",
 )
@@ -37,5 +36,5 @@ async def add(stream: faust.Stream[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    sys.argv[1:] = ["worker", "--loglevel", "info"]
+    sys.argv[1:] = ["worker", "--without-web", "--loglevel", "info"]
     app.main()
