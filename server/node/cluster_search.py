@@ -91,6 +91,11 @@ class ClusterSearch:
                 f"node {self._options.node_id} has moved its damaged storage aside and founds no cluster: it waits for"
                 " a controller that still has the cluster's data; if none has, see quorumlog recover"
             )
+        if self._formation.found_cluster:
+            return (
+                f"node {self._options.node_id} waits for the active controller of cluster"
+                f" {self._formation.found_cluster}, to join it: if none answers, see quorumlog quorum describe"
+            )
         waiting = ", ".join(map(str, self._formation.waiting_for))
         return f"the cluster has not formed; waiting for controllers {waiting}"
 

@@ -11,10 +11,13 @@ import hashlib
 import json
 from dataclasses import dataclass, field, replace
 
+from quorumlog.server.controller.quorum_decisions import MAX_VOTERS
 from quorumlog.server.step.events import ClusterStanding, PeerIdentity
 
 #: A voter of the metadata quorum: node id, directory id, address.
 Voter = tuple[int, str, str]
+#: Maximum number of voters that another node is believed to report: those before and after a change of the quorum.
+MOST_REPORTED_VOTERS = 2 * MAX_VOTERS
 
 
 @dataclass(slots=True, frozen=True)
@@ -66,12 +69,17 @@ class Formation:
     returned_empty: str = ""
     #: The data directory by which the cluster identifies it in that case.
     known_directory: str = ""
+    #: Id of the cluster that this node has found, until its active controller has answered.
+    found_cluster: str = ""
     _empty: dict[int, PeerIdentity] = field(default_factory=dict)
+    #: Addresses of the voters that the controllers have reported: one of them is the active controller.
+    _voters: dict[int, str] = field(default_factory=dict)
 
     @property
     def missing(self) -> list[str]:
-        """Addresses of the controllers that have not answered yet, or whose answer may be outdated."""
-        return [address for node, address in sorted(self.controllers.items()) if node != self.node_id]
+        """Addresses of the nodes to ask: the controllers, and the voters that they have reported."""
+        others = sorted((self._voters | self.controllers).items())
+        return [address for node, address in others if node != self.node_id]
 
     @property
     def waiting_for(self) -> list[int]:
@@ -113,7 +121,15 @@ class Formation:
             self.known_directory = known
             self.returned_empty = self._why_it_waits(cluster_id, known, standing.voters)
             return None
-        return replace(membership, votes_from=0 if own else standing.applied_index)
+        if own:
+            return membership
+        if standing.may_be_outdated:
+            # A controller that is behind may not have learned of this node's former disk, which has acknowledged
+            # entries that the controller has not seen either.
+            self.found_cluster = cluster_id
+            self._voters = {node: address for node, _, address in standing.voters[:MOST_REPORTED_VOTERS]}
+            return None
+        return replace(membership, votes_from=standing.applied_index)
 
     def _why_it_waits(self, cluster_id: str, known: str, voters: tuple[Voter, ...]) -> str:
         node = self.node_id

@@ -9,13 +9,12 @@ from quorumlog.raft.types import ORIGIN, Snapshot
 from quorumlog.server.controller.controller import ControllerOptions
 from quorumlog.server.controller.coordinator_creation import CoordinatorPlan
 from quorumlog.server.controller.metadata_replica import MetadataListener, MetadataReplica, decode_applied
-from quorumlog.server.controller.quorum_decisions import MAX_VOTERS
 from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.raft_host import HostedReplica
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.metadata.records import METADATA_GROUP, BrokerRecord
-from quorumlog.server.node.formation import Membership, Voter
+from quorumlog.server.node.formation import MOST_REPORTED_VOTERS, Membership, Voter
 from quorumlog.server.node.metadata_quorum import MetadataQuorum
 from quorumlog.server.node.needed_links import NeededLinks
 from quorumlog.server.node.resources import NodeResources
@@ -23,9 +22,6 @@ from quorumlog.server.step.deadlines import earlier
 from quorumlog.server.step.events import PeerIdentified, PeerIdentity
 from quorumlog.server.step.node_service import ServiceHooks
 from quorumlog.storage.transaction import RaftGroupState
-
-#: Maximum number of voters that another node is believed to report: those before and after a change of the quorum.
-MOST_REPORTED_VOTERS = 2 * MAX_VOTERS
 
 
 @dataclass(slots=True, frozen=True)

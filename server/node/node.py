@@ -184,7 +184,8 @@ class Node:
             return ClusterStanding()
         metadata = self._member.metadata
         known = metadata.directory_of(asker) or ""
-        return ClusterStanding(metadata.voters(), known, metadata.replica.image.applied_index)
+        replica = metadata.replica
+        return ClusterStanding(metadata.voters(), known, replica.image.applied_index, replica.controller is None)
 
     @property
     def replicas(self) -> Mapping[int, HostedReplica]:

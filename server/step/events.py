@@ -183,11 +183,13 @@ class ClusterStanding:
             belongs to no cluster.
         known_directory: the data directory that it has recorded for the requesting node's id; empty: none.
         applied_index: index up to which it has applied the metadata log.
+        may_be_outdated: it is not the active controller, so its metadata may be old.
     """
 
     voters: tuple[tuple[int, str, str], ...] = ()
     known_directory: str = ""
     applied_index: int = 0
+    may_be_outdated: bool = False
 
 
 @dataclass(slots=True)

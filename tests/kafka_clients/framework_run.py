@@ -55,7 +55,7 @@ class Run:
             self.wait()
         # Faust sends a request to every listed node when it starts, and ends if one is down. As in Kafka, a node that
         # was killed is listed until its session times out.
-        until(lambda: self.is_fenced(killed), "the killed node is not listed any more")
+        until(lambda: self.is_fenced(killed), "the killed node is no longer listed")
         with self.program("second"):
             self.send(5 * RECORDS // 6)
             self.cluster.start(killed)

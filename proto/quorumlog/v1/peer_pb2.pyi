@@ -98,10 +98,13 @@ class IdentifyResponse(_message.Message):
     VOTERS_FIELD_NUMBER: _builtins.int
     KNOWN_DIRECTORY_ID_FIELD_NUMBER: _builtins.int
     APPLIED_INDEX_FIELD_NUMBER: _builtins.int
+    MAY_BE_OUTDATED_FIELD_NUMBER: _builtins.int
     known_directory_id: _builtins.str
     """The data directory under which it knows the node id of who asks; empty: under none."""
     applied_index: _builtins.int
     """The metadata index that it has applied."""
+    may_be_outdated: _builtins.bool
+    """It is not the active controller: who asks must not join on the strength of this answer. Older nodes leave it out."""
     @_builtins.property
     def identity(self) -> Global___NodeIdentity:
         """Who answers."""
@@ -119,10 +122,11 @@ class IdentifyResponse(_message.Message):
         voters: _abc.Iterable[Global___QuorumMember] | None = ...,
         known_directory_id: _builtins.str = ...,
         applied_index: _builtins.int = ...,
+        may_be_outdated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "identity", b"identity", "known_directory_id", b"known_directory_id", "voters", b"voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "identity", b"identity", "known_directory_id", b"known_directory_id", "may_be_outdated", b"may_be_outdated", "voters", b"voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -310,7 +310,8 @@ class PeerLinks:
             self._identifying.discard(address)
         self._on_cluster(address, identity.cluster_id)
         voters = tuple((member.node_id, member.directory_id, member.address) for member in answer.voters)
-        self._emit(PeerIdentified(identity, ClusterStanding(voters, answer.known_directory_id, answer.applied_index)))
+        standing = ClusterStanding(voters, answer.known_directory_id, answer.applied_index, answer.may_be_outdated)
+        self._emit(PeerIdentified(identity, standing))
 
     async def _call_identify(self, address: str) -> peer_pb2.IdentifyResponse:
         request = peer_pb2.IdentifyRequest(identity=encode_identity(self._identity()))

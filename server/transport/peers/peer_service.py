@@ -102,6 +102,7 @@ class PeerService:
             voters=voters,
             known_directory_id=standing.known_directory,
             applied_index=standing.applied_index,
+            may_be_outdated=standing.may_be_outdated,
         )
         return answer.SerializeToString()
 

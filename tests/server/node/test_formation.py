@@ -2,7 +2,7 @@
 
 import pytest
 
-from quorumlog.server.node.formation import Formation, Membership
+from quorumlog.server.node.formation import MOST_REPORTED_VOTERS, Formation, Membership
 from quorumlog.server.step.events import ClusterStanding, PeerIdentity
 
 CONTROLLERS = {1: "a:1", 2: "b:1", 3: "c:1"}
@@ -114,6 +114,32 @@ def test_a_node_that_is_no_controller_joins_a_formed_cluster() -> None:
     membership = formed()
     broker = Formation(4, "dir4", "d:1", CONTROLLERS)
     assert broker.on_identified(identity(2, membership.cluster_id), ClusterStanding(membership.voters)) == membership
+
+
+def test_only_the_active_controller_admits() -> None:
+    """A controller that is behind has not learned what a former disk of the node has acknowledged."""
+    membership = formed()
+    wiped = Formation(4, "another directory", "d:1", {1: "a:1"})
+    behind = ClusterStanding(membership.voters, "", 12, may_be_outdated=True)
+    assert wiped.on_identified(identity(1, membership.cluster_id), behind) is None
+    assert wiped.found_cluster == membership.cluster_id
+    assert wiped.missing == ["a:1", "b:1", "c:1"], "one of the voters is the active controller"
+    newest = ClusterStanding(membership.voters, "dir4", 40)
+    assert wiped.on_identified(identity(2, membership.cluster_id), newest) is None
+    assert "quorumlog nodes replace 4 --with 4" in wiped.returned_empty
+
+
+def test_a_founder_needs_no_active_controller() -> None:
+    membership = formed()
+    standing = ClusterStanding(membership.voters, may_be_outdated=True)
+    assert formation(3).on_identified(identity(1, membership.cluster_id), standing) == membership
+
+
+def test_voters_to_ask_are_bounded() -> None:
+    searching = Formation(4, "dir4", "d:1", CONTROLLERS)
+    voters = tuple((node, f"dir{node}", f"n{node}:1") for node in range(10, 1_000))
+    searching.on_identified(identity(1, "c"), ClusterStanding(voters, may_be_outdated=True))
+    assert len(searching.missing) == len(CONTROLLERS) + MOST_REPORTED_VOTERS
 
 
 def test_a_cluster_formed_anew_by_other_disks_has_another_id() -> None:

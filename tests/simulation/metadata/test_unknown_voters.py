@@ -9,7 +9,8 @@ from quiet_cluster import Quiet
 
 from quorumlog.raft.replication import NEVER
 from quorumlog.server.metadata.records import METADATA_GROUP
-from quorumlog.server.node.metadata_member import MOST_REPORTED_VOTERS, MetadataMember
+from quorumlog.server.node.formation import MOST_REPORTED_VOTERS
+from quorumlog.server.node.metadata_member import MetadataMember
 from quorumlog.server.node.node import Node
 from quorumlog.server.step.events import ClusterStanding, PeerIdentified, PeerIdentity
 from quorumlog.simulator.seeds.simulation import Simulation
@@ -123,6 +124,41 @@ def test_a_node_without_any_metadata_finds_the_new_quorum(registered: bool) -> N
     moved.cluster.start(AWAY)
     assert moved.away.image is not None and moved.away.image.applied_index == 0
     moved.until(moved.is_back, 10)
+
+
+def test_a_new_node_finds_the_new_quorum() -> None:
+    """None of its controllers is active: they name those that may be."""
+    moved = Moved()
+    moved.move_quorum()
+    moved.cluster.start(AWAY)
+    moved.until(moved.is_back, 10)
+
+
+def test_a_controller_that_is_behind_admits_no_wiped_node() -> None:
+    """It would admit the new disk without its former one's acknowledgements, and all others would refuse it."""
+    moved, behind = Moved(), 3
+    moved.until(lambda: moved.led_by(METADATA_GROUP) in FOUNDERS, 10)
+    if moved.led_by(METADATA_GROUP) == behind:
+        behind = 2
+    network = moved.cluster.network
+    others = [node for node in FOUNDERS if node != behind]
+    apart = [pair for other in others for pair in ((other, behind), (behind, other))]
+    for pair in apart:
+        network.cut(*pair)
+    moved.cluster.start(AWAY)
+    moved.until(moved.is_registered, 10)
+    unseen = [pair for other in others for pair in ((other, AWAY), (AWAY, other))]
+    for pair in unseen:
+        network.cut(*pair)
+    moved.cluster.wipe(AWAY)
+    moved.run(5)
+    assert moved.away.image is None
+    assert "waits for the active controller of cluster" in moved.away.not_ready()
+    for pair in (*apart, *unseen):
+        network.mend(*pair)
+    moved.run(5)
+    assert moved.away.image is None
+    assert f"nodes replace {AWAY} --with {AWAY}" in moved.away.not_ready()
 
 
 def test_a_node_that_was_cut_off_finds_the_new_quorum() -> None:
