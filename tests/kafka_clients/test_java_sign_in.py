@@ -31,6 +31,8 @@ TOOLS_JARS = JarSet("kafka-tools", "org.apache.kafka", "kafka-tools", "4.3.1")
 PRODUCER, CONSUMER = "org.apache.kafka.tools.ConsoleProducer", "org.apache.kafka.tools.consumer.ConsoleConsumer"
 CONFIGS = "kafka.admin.ConfigCommand"
 PASSWORD = "canary-9b2e-of-alice"
+#: What is written and read again, each in a topic of its own.
+EXCHANGED = ("SCRAM-SHA-256", "SCRAM-SHA-512", "token", "bob-512", "bob-256")
 _PATIENCE_S = 60.0
 _OAUTH = "org.apache.kafka.common.security.oauthbearer"
 
@@ -59,7 +61,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, audit_log: Path) -> Iterat
     with LocalCluster(nodes=1, tls=True, kafka=True, settings=settings) as running:
         with Admin(bootstrap_servers=running.bootstrap_servers, **running.client_tls) as admin:
             admin.alter_user_scram_credentials([UserScramCredentialUpsertion("alice", PASSWORD)])
-            admin.create_topics([NewTopic("orders", 1, 1)])
+            admin.create_topics([NewTopic(name, 1, 1) for name in ("orders", *EXCHANGED)])
         yield running
         logs = running.log_path(1).read_text() + audit_log.read_text()
         assert "fault=failed" not in logs and PASSWORD not in logs and "eyJ" not in logs, "no secret is logged"
@@ -116,11 +118,11 @@ def by_token(folder: Path, bearer: str) -> list[str]:
 
 def exchange(tool: Tool, properties: list[str], value: str) -> None:
     """Writes a record and reads it again."""
-    written = tool(PRODUCER, properties, "--topic", "orders", "--sync", text=f"{value}\n")
+    written = tool(PRODUCER, properties, "--topic", value, "--sync", text=f"{value}\n")
     assert written.returncode == 0 and "ERROR" not in written.stdout + written.stderr, written.stderr
-    wanted = ("--topic", "orders", "--from-beginning", "--timeout-ms", "8000")
+    wanted = ("--topic", value, "--from-beginning", "--max-messages", "1", "--timeout-ms", "50000")
     read = tool(CONSUMER, properties, *wanted, "--group", "readers-" + value)
-    assert value in read.stdout.splitlines(), read.stderr
+    assert read.stdout.splitlines() == [value], read.stderr
 
 
 def audited(audit_log: Path, event: str, *texts: str) -> None:
