@@ -17,7 +17,7 @@ from quorumlog.chaos.hostile.known_ids import (
 from quorumlog.chaos.hostile.requests import RequestMaker, Subject
 from quorumlog.chaos.hostile.services import METHODS, Method
 from quorumlog.chaos.hostile.wire import Wire, WireStream
-from quorumlog.v1 import data_plane_pb2, groups_pb2
+from quorumlog.v1 import admin_pb2, data_plane_pb2, groups_pb2
 from quorumlog.wire.entry import FIRST_NAMED_PRODUCER_ID, SEQUENCE_MODULUS
 
 #: Time limit for an answer that the sequence needs (s).
@@ -52,6 +52,7 @@ class Stories:
             self.producer,
             self.fetch_session,
             self.member,
+            self.offsets,
             self.burst,
             self.calls,
             self.calls,
@@ -189,6 +190,22 @@ class Stories:
             if chance.random() < 0.3:
                 await stream.settle(number, 0.1)
         await self._end(stream, count)
+
+    async def offsets(self) -> None:
+        """Asks for the first offset of a partition, and deletes records from there; rarely with a wrong field."""
+        chance, look_up, delete = self._chance, METHODS["ListOffsets"], METHODS["DeleteRecords"]
+        about = self._maker.subject()
+        if about.topic is None or about.partition is None:
+            return
+        place = {"topic_id": about.topic.topic_id, "partition": about.partition.number}
+        asked = data_plane_pb2.ListOffsetsRequest(timeout_ms=1_000)
+        asked.partitions.add(**place, timestamp_ms=chance.choice((-1, -2, -3)), leader_epoch=-1)
+        deleted = admin_pb2.DeleteRecordsRequest(timeout_ms=1_000)
+        deleted.partitions.add(**place, before_offset=chance.choice((-1, 0, 1, 10)))
+        for method, request in ((look_up, asked), (delete, deleted)):
+            if chance.random() < _SPOILT:
+                self._maker.spoil(request)
+            await self._wire.call(self._node_for(method, about), method, request.SerializeToString(), PATIENCE_S)
 
     # -- a member -------------------------------------------------------------------------------------------------
 
