@@ -168,11 +168,27 @@ class DiskReplacement:
                 node for node in partition.returning if node not in partition.wanted and self._may_return(node)
             )
             if coming and not partition.is_moving and self._know_of_loss(partition, coming):
-                request = wish_of(partition, partition.returning, coming)
-                request.bytes_per_second = self._throttle(coming)
-                if complete_wish(image, request):
+                request = self._return_of(partition, coming)
+                if request is not None:
                     yield request
                     room -= 1
+
+    def _return_of(
+        self, partition: PartitionRecord, coming: frozenset[int]
+    ) -> metadata_log_pb2.ReassignReplicas | None:
+        """Returns a command that gives these nodes their replicas, or the first that can have one if not all can. None
+        while there is no node for the witness.
+
+        The only node for the witness may be the one that kept a copy for all of them: it has to leave the partition
+        first, and another one needs the copy before.
+        """
+        one_by_one = (frozenset({node}) for node in partition.returning if node in coming)
+        for nodes in (coming, *one_by_one):
+            request = wish_of(partition, partition.returning, nodes)
+            request.bytes_per_second = self._throttle(nodes)
+            if complete_wish(self._image, request):
+                return request
+        return None
 
     def _may_return(self, node_id: int) -> bool:
         broker = self._image.brokers.get(node_id)

@@ -408,6 +408,22 @@ def test_without_a_node_for_its_witness_a_recovered_partition_waits_for_one() ->
     assert (partition.target, partition.target_witness) == ((1, 2), 3)
 
 
+def test_two_nodes_take_over_from_the_one_that_gets_the_witness() -> None:
+    """Node 1 cannot have the witness while it has a replica: one of the others gets its copy first."""
+    cluster = Losing(nodes=3, partitions=1)
+    cluster.alter(3, REPLACE_DISK)
+    cluster.taken_out()
+    assert not cluster.returned().HasField("error")
+    partition = recovered_alone(cluster, 2, 3)
+    cluster.hear_of_loss(1, 2, 3)
+    cluster.pass_time()
+    assert (partition.target, partition.returning) == ((2,), (2, 3))
+    cluster.moved()
+    cluster.hear_of_loss(1, 2, 3)
+    cluster.pass_time()
+    assert (partition.replicas, partition.target, partition.target_witness) == ((2,), (2, 3), 1)
+
+
 def test_a_node_with_another_id_takes_the_second_copy_of_a_recovered_partition() -> None:
     cluster = Losing(nodes=4, partitions=1)
     cluster.alter(3, REPLACE_DISK)
