@@ -3,6 +3,7 @@
 - `cluster`: `LocalCluster` itself.
 - `cluster_settings`: which settings of its nodes a caller may choose, and their checks.
 - `node_process`: one node process: started, signalled, and distinguished from an unrelated process with its pid.
+- `node_spawner`: processes that fork nodes, which makes many starts fast.
 - `ports`: free loopback ports that stay free until nodes use them.
 - `certificates`: its authorities, and certificates of nodes and users.
 - `cluster_probe`: what its nodes report about themselves and each other.

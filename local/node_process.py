@@ -9,10 +9,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 from quorumlog.local.cleanup_process import start_time
+from quorumlog.local.node_spawner import ForkedNode, spawner_of
 from quorumlog.server.config.settings import ENV_PREFIX, Settings
 from quorumlog.server.config.worker_settings import PID_FILES, worker_id
 
@@ -58,7 +60,7 @@ class NodeProcess:
         self.log_path = log_path
         self._pid = pid
         self._started = started
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: subprocess.Popen[bytes] | ForkedNode | None = None
         self._log_offset = 0
         #: Workers that were running when all of it was killed, with their start times: they use the directory.
         self._killed: list[tuple[int, str]] = []
@@ -75,6 +77,8 @@ class NodeProcess:
 
     def is_running(self) -> bool:
         """True if the process exists, even if it is stopped (paused)."""
+        if isinstance(self._child, ForkedNode):
+            return self._child.is_running()
         if self._child is not None:
             return self._child.poll() is None
         return self._pid is not None and start_time(self._pid) == self._started != ""
@@ -94,26 +98,15 @@ class NodeProcess:
             raise ClusterError(f"node {self.node_id} is running already (pid {self._pid})")
         for stale in self.data_dir.glob(PID_FILES):
             stale.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "quorumlog.server"]
-        for name, value in flags.items():
-            command += [f"--{name.replace('_', '-')}={value}"]
-        if life_line is not None:
-            command += [f"--life-line={life_line}"]
+        arguments = [f"--{name.replace('_', '-')}={value}" for name, value in flags.items()]
         # The owner's own settings do not apply to the nodes.
         own = {ENV_PREFIX + name.upper() for name in Settings.model_fields}
         environment = {name: value for name, value in os.environ.items() if name not in own} | dict(env)
         with self.log_path.open("ab") as log:
             self._log_offset = log.tell()
-            self._child = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                pass_fds=() if life_line is None else (life_line,),
-                # A Ctrl-C in the terminal is handled by the owner, which stops the nodes in order.
-                start_new_session=True,
-            )
+            spawner = spawner_of(self.node_id)
+            forked = None if spawner is None else spawner.fork(arguments, environment, log, life_line)
+            self._child = forked or _start_program(arguments, environment, log, life_line)
         self._pid = self._child.pid
         self._started = start_time(self._pid)
 
@@ -194,3 +187,19 @@ class NodeProcess:
             if _JSON_ERROR_MARK in line:
                 return str(json.loads(line)["message"])
         return lines[-1] if lines else "it logged nothing"
+
+
+def _start_program(
+    arguments: Sequence[str], environment: Mapping[str, str], log: IO[bytes], life_line: int | None
+) -> subprocess.Popen[bytes]:
+    inherited = () if life_line is None else (life_line,)
+    return subprocess.Popen(
+        [sys.executable, "-m", "quorumlog.server", *arguments, *(f"--life-line={each}" for each in inherited)],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        env=environment,
+        pass_fds=inherited,
+        # A Ctrl-C in the terminal is handled by the owner, which stops the nodes in order.
+        start_new_session=True,
+    )

@@ -70,8 +70,16 @@ def _settings(config: pytest.Config) -> dict[str, str]:
     return settings
 
 
+@pytest.fixture(scope="session")
+def _quorumlog_nodes_are_forked() -> Iterator[None]:
+    from quorumlog.local.node_spawner import forked_nodes
+
+    with forked_nodes():
+        yield
+
+
 @pytest.fixture(scope=_scope)
-def quorumlog_cluster(pytestconfig: pytest.Config) -> Iterator[LocalCluster]:
+def quorumlog_cluster(pytestconfig: pytest.Config, _quorumlog_nodes_are_forked: None) -> Iterator[LocalCluster]:
     """A cluster of real node processes on free loopback ports; removed completely afterwards."""
     from quorumlog.local import LocalCluster
 

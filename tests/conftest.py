@@ -105,6 +105,21 @@ def clients_warn_where_they_did() -> Iterator[None]:
     clients.handlers[:], clients.propagate = handlers, propagates
 
 
+@pytest.fixture(scope="session", autouse=True)
+def nodes_are_forked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Forks the nodes of all tests from processes that have imported the server: nine tenths of a start are imports.
+    Tests of what a node is to the system around it use ``separate_nodes``."""
+    if not any(
+        item.get_closest_marker(mark) for item in request.session.items for mark in ("cluster", "chaos", "spark")
+    ):
+        yield
+        return
+    from quorumlog.local.node_spawner import forked_nodes  # Half of the tests start nothing.
+
+    with forked_nodes():
+        yield
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Skips a file of which ``-m`` selects nothing: to import all of them takes every worker ten seconds."""
     if collection_path.suffix != ".py" or not config.option.markexpr:

@@ -45,7 +45,7 @@ SETTLED_S = 60.0
 KILL_MARGIN_S = 3.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 #: Modules that a node imports when it needs them.
-_IMPORTED_LATER = (
+IMPORTED_LATER = (
     "quorumlog.server.node.node",
     "quorumlog.server.partition.compaction_pass",
     "quorumlog.server.process.metrics_page",
@@ -74,7 +74,7 @@ def run_machine(settings: Settings, life_line: int | None = None) -> int:
         return 1
     if not workers:
         return run(settings, life_line)
-    for name in _IMPORTED_LATER:
+    for name in IMPORTED_LATER:
         import_module(name)
     # Shared pages stay shared only while they are not written, as a collection would.
     gc.collect()

@@ -18,12 +18,16 @@ pytestmark = [pytest.mark.chaos, pytest.mark.cluster, pytest.mark.timeout(240)]
 
 
 def node_processes() -> list[psutil.Process]:
-    """Node processes that this process has started and that still run."""
-    return [
-        child
-        for child in psutil.Process().children(recursive=True)
-        if child.status() != psutil.STATUS_ZOMBIE and "quorumlog.server" in " ".join(child.cmdline())
-    ]
+    """Node processes that this process has started, or its spawners have forked, and that still run."""
+    return [child for child in psutil.Process().children(recursive=True) if is_node(child)]
+
+
+def is_node(child: psutil.Process) -> bool:
+    if child.status() == psutil.STATUS_ZOMBIE:
+        return False
+    line, parent = child.cmdline(), child.parent()
+    is_forked = "quorumlog.local.node_spawner" in line and parent is not None and parent.cmdline() == line
+    return is_forked or "quorumlog.server" in line
 
 
 #: Rounds of each scenario here; "steady" has none.

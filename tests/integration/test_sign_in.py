@@ -21,6 +21,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from token_issuer import AUDIENCE, ISSUER, claims, token, write_keys
 
 from quorumlog.local import LocalCluster
+from quorumlog.local.node_spawner import separate_nodes
 from quorumlog.local.ports import ReservedPorts
 from quorumlog.sdk import (
     ACL,
@@ -60,6 +61,13 @@ DATA: list[Path] = []
 METRICS = [""]
 #: Tokens of sessions that tests have got hold of: searched for, too.
 STOLEN: list[str] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nodes_are_programs() -> Iterator[None]:
+    """The system shows their command lines and environments."""
+    with separate_nodes():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -289,8 +289,12 @@ def test_the_fixture_gives_a_running_cluster(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nquorumlog_cluster_nodes = 1\nasyncio_default_fixture_loop_scope = function\n")
     pytester.makepyfile(
         """
+        import psutil, sys
+
         def test_uses_it(quorumlog_cluster):
             quorumlog_cluster.wait_ready()
+            parent = psutil.Process(quorumlog_cluster.pid(1)).parent()
+            assert ("quorumlog.local.node_spawner" in parent.cmdline()) == (sys.platform == "linux")
         """
     )
     pytester.runpytest_subprocess().assert_outcomes(passed=1)
