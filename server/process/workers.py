@@ -258,7 +258,9 @@ class WorkerParent:
             self._kill_at_s = 0.0
 
     def _on_notification(self, worker: _Worker) -> None:
-        assert worker.link is not None
+        if worker.link is None:
+            # A signal in the same round has led to its end.
+            return
         try:
             received = worker.link.recv(4_096)
         except (BlockingIOError, ConnectionError):

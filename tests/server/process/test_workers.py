@@ -203,6 +203,24 @@ def test_a_machine_is_ready_with_its_last_worker() -> None:
     assert manager.told == ["worker 0: waits for nodes 128", "ready"]
 
 
+def test_an_end_may_be_noticed_twice(tmp_path: Path) -> None:
+    """By SIGCHLD, and in the same round by the worker's socket, which is closed by then."""
+    address = "127.0.0.1:9000"
+    wanted = {"node_id": 1, "listen": address, "data_dir": str(tmp_path), "controllers": f"1@{address}", "workers": 2}
+    taken: Any = Heard()
+    parent = workers.WorkerParent(settings_of_workers(load(wanted), 2), RecordedLog(), taken)
+    worker, _ = parent._workers
+    with ChildProcess([sys.executable, "-c", ""]) as ended:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        worker.pid = ended.pid
+        worker.link, theirs = socket.socketpair()
+        theirs.close()
+        parent._reap(worker)
+    assert (worker.pid, worker.link) == (0, None)
+    parent._on_notification(worker)
+    assert not worker.is_ready
+
+
 def test_the_number_of_workers_is_kept(tmp_path: Path) -> None:
     """A directory belongs to the number of workers that it was first started with, or to a node without workers."""
     workers.refuse_other_count(tmp_path, None)
