@@ -119,7 +119,7 @@ class PeerService:
         await self._serve(Stream.SNAPSHOT, context)
 
     async def _serve(self, stream: Stream, context: Context) -> None:
-        if self._sockets is None or stream is not Stream.DATA:
+        if self._sockets is None or not self._sockets.is_listening or stream is not Stream.DATA:
             await self._serve_until_end(stream, context, None)
             return
         expected = self._sockets.expect()

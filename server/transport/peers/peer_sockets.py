@@ -205,9 +205,14 @@ class PeerSocketListener:
         """Number of open connections that carry frames."""
         return len(self._open)
 
+    @property
+    def is_listening(self) -> bool:
+        """True from the start to the end: a node that is stopping announces no more connections."""
+        return self._listening is not None and self._listening.fileno() >= 0
+
     def expect(self) -> Expected:
-        """Returns a new connection to announce."""
-        assert self._listening is not None, "peers are served only after this has started"
+        """Returns a new connection to announce, while this is listening."""
+        assert self._listening is not None and self.is_listening
         port, token = self._listening.getsockname()[1], secrets.token_bytes(_TOKEN_BYTES)
         expected = Expected(port, token, asyncio.get_running_loop().create_future())
         self._expected[token] = expected

@@ -164,6 +164,22 @@ async def test_frames_of_every_stream_arrive_in_order(ends: tuple[End, End]) -> 
     assert {event.peer for event in second.of(FrameReceived)} == {1}
 
 
+async def test_a_node_that_does_not_listen_announces_no_socket() -> None:
+    """A peer that comes back to a node that is stopping meets a closed listener."""
+    reserved = ReservedPorts(2)
+    first, second = [End(node, port) for node, port in enumerate(reserved.ports, start=1)]
+    closed, second.sockets = second.sockets, None
+    assert closed is not None and not closed.is_listening
+    await first.start()
+    await second.start()
+    await joined(first, second)
+    first.links.send(2, a_heartbeat(Stream.DATA, sequence=1))
+    await until(lambda: second.of(FrameReceived))
+    await first.stop()
+    await second.stop()
+    reserved.close()
+
+
 async def test_a_peer_that_dies_is_news_at_once_told_once_and_taken_up_again(ends: tuple[End, End]) -> None:
     first, second = ends
     await joined(first, second)

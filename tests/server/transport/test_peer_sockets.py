@@ -163,6 +163,12 @@ async def test_socket_ends_with_its_stream(listener: PeerSocketListener) -> None
         await other.ended
 
 
+async def test_closed_listener_listens_no_longer(listener: PeerSocketListener) -> None:
+    assert listener.is_listening
+    listener.close()
+    assert not listener.is_listening
+
+
 async def test_silent_connections_are_closed(listener: PeerSocketListener, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer_sockets, "TOKEN_TIMEOUT_S", 0.1)
     expected = listener.expect()
