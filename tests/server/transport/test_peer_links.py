@@ -165,7 +165,7 @@ async def test_frames_of_every_stream_arrive_in_order(ends: tuple[End, End]) -> 
 
 
 async def test_a_node_that_does_not_listen_announces_no_socket() -> None:
-    """A peer that comes back to a node that is stopping meets a closed listener."""
+    """A peer that reconnects to a node that is stopping meets a closed listener."""
     reserved = ReservedPorts(2)
     first, second = [End(node, port) for node, port in enumerate(reserved.ports, start=1)]
     closed, second.sockets = second.sockets, None
