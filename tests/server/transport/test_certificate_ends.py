@@ -97,8 +97,9 @@ async def test_streams_and_later_calls_end_with_the_certificate(node: Node) -> N
         assert "has expired" in (late.value.details() or "")
         question = reflection_pb2.ServerReflectionRequest(list_services="")
         reflection = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(timeout=LIMIT_S)
-        await reflection.write(question)
         with pytest.raises(grpc.aio.AioRpcError) as blind:
+            # On a busy machine the call has ended before the question is sent.
+            await reflection.write(question)
             await reflection.read()
         assert blind.value.code() is grpc.StatusCode.UNAUTHENTICATED
     assert len(node.asked) == 1
