@@ -192,7 +192,7 @@ class Stories:
         await self._end(stream, count)
 
     async def offsets(self) -> None:
-        """Asks for the first offset of a partition, and deletes records from there; rarely with a wrong field."""
+        """Looks up an offset of a partition, and deletes its first records; rarely with a wrong field."""
         chance, look_up, delete = self._chance, METHODS["ListOffsets"], METHODS["DeleteRecords"]
         about = self._maker.subject()
         if about.topic is None or about.partition is None:

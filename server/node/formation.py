@@ -78,7 +78,8 @@ class Formation:
     @property
     def missing(self) -> list[str]:
         """Addresses of the nodes to ask: the controllers, and the voters that they have reported."""
-        others = sorted((self._voters | self.controllers).items())
+        # A voter may have moved since its address was configured: both are asked.
+        others = sorted({*self.controllers.items(), *self._voters.items()})
         return [address for node, address in others if node != self.node_id]
 
     @property

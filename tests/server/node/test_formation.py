@@ -129,6 +129,14 @@ def test_only_the_active_controller_admits() -> None:
     assert "quorumlog nodes replace 4 --with 4" in wiped.returned_empty
 
 
+def test_a_voter_that_has_moved_is_asked() -> None:
+    """Another node may be at its configured address."""
+    searching = Formation(4, "dir4", "d:1", {1: "a:1"})
+    moved = ClusterStanding(((1, "dir1", "x:1"),), "", 12, may_be_outdated=True)
+    assert searching.on_identified(identity(9, "c"), moved) is None
+    assert searching.missing == ["a:1", "x:1"]
+
+
 def test_a_founder_needs_no_active_controller() -> None:
     membership = formed()
     standing = ClusterStanding(membership.voters, may_be_outdated=True)
