@@ -9,15 +9,13 @@ Source: Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Inpu
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from quorumlog.simulator.seeds.simulation import SeedResult
 
-#: Bounds of a search.
+#: Most runs of a search. There is no bound of time, so that a seed is reduced to the same faults on each machine.
 MOST_RUNS = 200
-MOST_SECONDS = 120.0
 #: Length of the prefix of a violation that identifies the invariant; the rest describes the case.
 TELLING_LETTERS = 60
 
@@ -42,20 +40,19 @@ def invariant_of(violation: str) -> str:
 
 
 class _Search:
-    """Runs of one seed with some of its faults, within the bounds of runs and time."""
+    """Runs of one seed with some of its faults, within the bound of runs."""
 
-    def __init__(self, run: Run, first: SeedResult, invariant: str, most_runs: int, deadline: float) -> None:
+    def __init__(self, run: Run, first: SeedResult, invariant: str, most_runs: int) -> None:
         self.best = first
         self.runs = 1
         self._run = run
         self._invariant = invariant
         self._most_runs = most_runs
-        self._deadline = deadline
 
     @property
     def over(self) -> bool:
         """True if the bound is reached."""
-        return self.runs >= self._most_runs or time.monotonic() > self._deadline
+        return self.runs >= self._most_runs
 
     def breaks(self, faults: Sequence[int]) -> bool:
         """True if these faults alone violate the same invariant."""
@@ -69,12 +66,12 @@ class _Search:
         return True
 
 
-def reduce_faults(run: Run, most_runs: int = MOST_RUNS, most_seconds: float = MOST_SECONDS) -> Reduction | None:
+def reduce_faults(run: Run, most_runs: int = MOST_RUNS) -> Reduction | None:
     """Finds a small set of faults that still violates the invariant of the whole seed.
 
     Arguments:
         run: runs the seed with the faults of these numbers; with all of them for None.
-        most_runs, most_seconds: bounds of the search.
+        most_runs: the bound of the search.
 
     Returns:
         None if the seed violates no invariant.
@@ -82,7 +79,7 @@ def reduce_faults(run: Run, most_runs: int = MOST_RUNS, most_seconds: float = MO
     first = run(None)
     if first.violation is None:
         return None
-    search = _Search(run, first, invariant_of(first.violation), most_runs, time.monotonic() + most_seconds)
+    search = _Search(run, first, invariant_of(first.violation), most_runs)
     left = _minimized([fault.number for fault in first.struck], search)
     return Reduction(first.seed, frozenset(left), len(first.struck), search.best, search.runs)
 

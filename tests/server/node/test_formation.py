@@ -116,6 +116,7 @@ def test_a_node_that_is_no_controller_joins_a_formed_cluster() -> None:
     assert broker.on_identified(identity(2, membership.cluster_id), ClusterStanding(membership.voters)) == membership
 
 
+@pytest.mark.scenario("19f")
 def test_only_the_active_controller_admits() -> None:
     """A controller that is behind has not learned what a former disk of the node has acknowledged."""
     membership = formed()

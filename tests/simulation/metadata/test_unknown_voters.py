@@ -134,6 +134,7 @@ def test_a_new_node_finds_the_new_quorum() -> None:
     moved.until(moved.is_back, 10)
 
 
+@pytest.mark.scenario("19f")
 def test_a_controller_that_is_behind_admits_no_wiped_node() -> None:
     """It would admit the new disk without its former one's acknowledgements, and all others would refuse it."""
     moved, behind = Moved(), 3
