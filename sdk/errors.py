@@ -495,6 +495,28 @@ class ThrottlingQuotaExceededError(QuorumlogError):
     throttle_time_ms: int = 0
 
 
+class InvalidTxnStateError(QuorumlogError):
+    """No such transaction is open: none was begun, or it has ended otherwise."""
+
+
+class InvalidProducerIdMappingError(QuorumlogError):
+    """The transactional id has no producer, or another one: it was not used for long, or never."""
+
+
+class ConcurrentTransactionsError(QuorumlogError):
+    """A former transaction of the producer is not over yet."""
+
+    default_retriable = True
+
+
+class InvalidTransactionTimeoutError(QuorumlogError):
+    """The transaction timeout is outside the bounds that the nodes allow."""
+
+
+class TransactionAbortableError(QuorumlogError):
+    """The transaction cannot be committed. Abort it, and run it again."""
+
+
 class CommitFailedError(QuorumlogError):
     """The consumer may not commit: it is no longer a member of its group, or others have its partitions.
 
@@ -573,6 +595,11 @@ _BY_CODE: dict[int, type[QuorumlogError]] = {
     _Code.SASL_AUTHENTICATION_FAILED: SaslAuthenticationFailedError,
     _Code.SASL_SESSION_EXPIRED: SaslSessionExpiredError,
     _Code.THROTTLING_QUOTA_EXCEEDED: ThrottlingQuotaExceededError,
+    _Code.INVALID_TXN_STATE: InvalidTxnStateError,
+    _Code.INVALID_PRODUCER_ID_MAPPING: InvalidProducerIdMappingError,
+    _Code.CONCURRENT_TRANSACTIONS: ConcurrentTransactionsError,
+    _Code.INVALID_TRANSACTION_TIMEOUT: InvalidTransactionTimeoutError,
+    _Code.TRANSACTION_ABORTABLE: TransactionAbortableError,
 }
 #: Errors after which the partition's leader must be looked up again.
 STALE_LEADER_ERRORS = (

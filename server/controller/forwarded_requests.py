@@ -43,6 +43,9 @@ OWN_REQUESTS = frozenset(
         "metadata_read_index",
         "replicas_moved",
         "create_coordinators",
+        "enlist",
+        "end_transactions",
+        "resolve_transactions",
     )
 )
 

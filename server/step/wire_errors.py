@@ -32,6 +32,7 @@ _RETRIABLE = frozenset(
         ErrorCode.REBALANCE_IN_PROGRESS,
         ErrorCode.SASL_SESSION_EXPIRED,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
     }
 )
 

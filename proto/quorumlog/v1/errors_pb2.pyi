@@ -72,7 +72,9 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     OUT_OF_ORDER_SEQUENCE_NUMBER: _ErrorCode.ValueType  # 27
     """The batch's sequence does not follow the last one of its producer."""
     INVALID_PRODUCER_EPOCH: _ErrorCode.ValueType  # 28
-    """The producer's epoch is older than the one known for its id, or its name was deleted."""
+    """The producer's epoch is older than the one known for its id, or its name was deleted. Of a transactional id: another
+    instance has started, or the transaction was aborted in the meantime.
+    """
     UNKNOWN_PRODUCER_ID: _ErrorCode.ValueType  # 29
     """The partition knows nothing of this producer id, and the sequence is not its first."""
     DUPLICATE_SEQUENCE_MISMATCH: _ErrorCode.ValueType  # 32
@@ -171,6 +173,16 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The call belongs to no session, or to one that is over; nothing was done; sign in again."""
     THROTTLING_QUOTA_EXCEEDED: _ErrorCode.ValueType  # 86
     """Who asks is over a quota; nothing was done; try again after the time that the error says."""
+    INVALID_TXN_STATE: _ErrorCode.ValueType  # 91
+    """The transactional id has no such transaction: none is open, or it has ended otherwise."""
+    INVALID_PRODUCER_ID_MAPPING: _ErrorCode.ValueType  # 92
+    """The transactional id has another producer id, or none."""
+    CONCURRENT_TRANSACTIONS: _ErrorCode.ValueType  # 93
+    """A former transaction of the producer is not over yet: try again after a pause."""
+    INVALID_TRANSACTION_TIMEOUT: _ErrorCode.ValueType  # 94
+    """The transaction timeout is outside of what the nodes allow."""
+    TRANSACTION_ABORTABLE: _ErrorCode.ValueType  # 95
+    """The transaction cannot be committed: abort it, and run it again."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper):
     """What went wrong, named as Kafka names it."""
@@ -224,7 +236,9 @@ INVALID_REQUIRED_ACKS: ErrorCode.ValueType  # 26
 OUT_OF_ORDER_SEQUENCE_NUMBER: ErrorCode.ValueType  # 27
 """The batch's sequence does not follow the last one of its producer."""
 INVALID_PRODUCER_EPOCH: ErrorCode.ValueType  # 28
-"""The producer's epoch is older than the one known for its id, or its name was deleted."""
+"""The producer's epoch is older than the one known for its id, or its name was deleted. Of a transactional id: another
+instance has started, or the transaction was aborted in the meantime.
+"""
 UNKNOWN_PRODUCER_ID: ErrorCode.ValueType  # 29
 """The partition knows nothing of this producer id, and the sequence is not its first."""
 DUPLICATE_SEQUENCE_MISMATCH: ErrorCode.ValueType  # 32
@@ -323,6 +337,16 @@ SASL_SESSION_EXPIRED: ErrorCode.ValueType  # 85
 """The call belongs to no session, or to one that is over; nothing was done; sign in again."""
 THROTTLING_QUOTA_EXCEEDED: ErrorCode.ValueType  # 86
 """Who asks is over a quota; nothing was done; try again after the time that the error says."""
+INVALID_TXN_STATE: ErrorCode.ValueType  # 91
+"""The transactional id has no such transaction: none is open, or it has ended otherwise."""
+INVALID_PRODUCER_ID_MAPPING: ErrorCode.ValueType  # 92
+"""The transactional id has another producer id, or none."""
+CONCURRENT_TRANSACTIONS: ErrorCode.ValueType  # 93
+"""A former transaction of the producer is not over yet: try again after a pause."""
+INVALID_TRANSACTION_TIMEOUT: ErrorCode.ValueType  # 94
+"""The transaction timeout is outside of what the nodes allow."""
+TRANSACTION_ABORTABLE: ErrorCode.ValueType  # 95
+"""The transaction cannot be committed: abort it, and run it again."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final

@@ -25,6 +25,26 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _CoordinatorType:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CoordinatorTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CoordinatorType.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    COORDINATOR_TYPE_GROUP: _CoordinatorType.ValueType  # 0
+    """Consumer groups."""
+    COORDINATOR_TYPE_TRANSACTION: _CoordinatorType.ValueType  # 1
+    """Transactions."""
+
+class CoordinatorType(_CoordinatorType, metaclass=_CoordinatorTypeEnumTypeWrapper):
+    """What a coordinator coordinates."""
+
+COORDINATOR_TYPE_GROUP: CoordinatorType.ValueType  # 0
+"""Consumer groups."""
+COORDINATOR_TYPE_TRANSACTION: CoordinatorType.ValueType  # 1
+"""Transactions."""
+Global___CoordinatorType: _TypeAlias = CoordinatorType  # noqa: Y015
+
 class _GroupState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -95,27 +115,31 @@ Global___GroupKind: _TypeAlias = GroupKind  # noqa: Y015
 
 @_typing.final
 class FindCoordinatorsRequest(_message.Message):
-    """Asks who coordinates groups."""
+    """Asks who coordinates groups, or transactions."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     GROUP_IDS_FIELD_NUMBER: _builtins.int
     ALL_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
     all: _builtins.bool
     """Every coordinator, for calls that concern all groups."""
+    type: Global___CoordinatorType.ValueType
+    """Of which kind."""
     @_builtins.property
     def group_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The groups; none with all."""
+        """The groups, or the transactional ids; none with all."""
 
     def __init__(
         self,
         *,
         group_ids: _abc.Iterable[_builtins.str] | None = ...,
         all: _builtins.bool = ...,
+        type: Global___CoordinatorType.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all", b"all", "group_ids", b"group_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all", b"all", "group_ids", b"group_ids", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -17,6 +17,7 @@ from quorumlog.v1 import credentials_pb2 as _credentials_pb2
 from quorumlog.v1 import errors_pb2 as _errors_pb2
 from quorumlog.v1 import node_settings_pb2 as _node_settings_pb2
 from quorumlog.v1 import quotas_pb2 as _quotas_pb2
+from quorumlog.v1 import transactions_pb2 as _transactions_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -63,6 +64,34 @@ LISTENER_PASSWORD: Listener.ValueType  # 4
 LISTENER_KAFKA: Listener.ValueType  # 5
 """Clients of Kafka's protocol, without TLS."""
 Global___Listener: _TypeAlias = Listener  # noqa: Y015
+
+class _TransactionStanding:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TransactionStandingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TransactionStanding.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TRANSACTION_STANDING_UNSPECIFIED: _TransactionStanding.ValueType  # 0
+    """Not said: the answer is an error."""
+    TRANSACTION_STANDING_OPEN: _TransactionStanding.ValueType  # 1
+    """It is open."""
+    TRANSACTION_STANDING_DECIDED: _TransactionStanding.ValueType  # 2
+    """It is decided."""
+    TRANSACTION_STANDING_UNKNOWN: _TransactionStanding.ValueType  # 3
+    """The coordinator does not know it, and never will: it is aborted."""
+
+class TransactionStanding(_TransactionStanding, metaclass=_TransactionStandingEnumTypeWrapper):
+    """What became of a transaction."""
+
+TRANSACTION_STANDING_UNSPECIFIED: TransactionStanding.ValueType  # 0
+"""Not said: the answer is an error."""
+TRANSACTION_STANDING_OPEN: TransactionStanding.ValueType  # 1
+"""It is open."""
+TRANSACTION_STANDING_DECIDED: TransactionStanding.ValueType  # 2
+"""It is decided."""
+TRANSACTION_STANDING_UNKNOWN: TransactionStanding.ValueType  # 3
+"""The coordinator does not know it, and never will: it is aborted."""
+Global___TransactionStanding: _TypeAlias = TransactionStanding  # noqa: Y015
 
 @_typing.final
 class IdentifyRequest(_message.Message):
@@ -915,6 +944,9 @@ class ControllerRequest(_message.Message):
     ALTER_REVOCATIONS_FIELD_NUMBER: _builtins.int
     ALTER_CLIENT_QUOTAS_FIELD_NUMBER: _builtins.int
     ALTER_NODE_SETTINGS_FIELD_NUMBER: _builtins.int
+    ENLIST_FIELD_NUMBER: _builtins.int
+    END_TRANSACTIONS_FIELD_NUMBER: _builtins.int
+    RESOLVE_TRANSACTIONS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     """Chosen by the sender; returned in the response."""
     principal: _builtins.str
@@ -1035,6 +1067,18 @@ class ControllerRequest(_message.Message):
     def alter_node_settings(self) -> _node_settings_pb2.AlterNodeSettingsRequest:
         """A client changes settings of nodes."""
 
+    @_builtins.property
+    def enlist(self) -> Global___Enlist:
+        """To a transaction coordinator: leaders take part in transactions."""
+
+    @_builtins.property
+    def end_transactions(self) -> Global___EndTransactions:
+        """To the leaders of participants: transactions are decided."""
+
+    @_builtins.property
+    def resolve_transactions(self) -> Global___ResolveTransactions:
+        """To a transaction coordinator: leaders ask what became of transactions."""
+
     def __init__(
         self,
         *,
@@ -1069,14 +1113,17 @@ class ControllerRequest(_message.Message):
         alter_revocations: _credentials_pb2.AlterRevocationsRequest | None = ...,
         alter_client_quotas: _quotas_pb2.AlterClientQuotasRequest | None = ...,
         alter_node_settings: _node_settings_pb2.AlterNodeSettingsRequest | None = ...,
+        enlist: Global___Enlist | None = ...,
+        end_transactions: Global___EndTransactions | None = ...,
+        resolve_transactions: Global___ResolveTransactions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_forward_to", b"_forward_to", "allocate_producer_ids", b"allocate_producer_ids", "alter_client_quotas", b"alter_client_quotas", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "alter_node", b"alter_node", "alter_node_settings", b"alter_node_settings", "alter_quorum", b"alter_quorum", "alter_revocations", b"alter_revocations", "alter_user_scram_credentials", b"alter_user_scram_credentials", "body", b"body", "claim_producer", b"claim_producer", "create_acls", b"create_acls", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "forward_to", b"forward_to", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_forward_to", b"_forward_to", "allocate_producer_ids", b"allocate_producer_ids", "alter_client_quotas", b"alter_client_quotas", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "alter_node", b"alter_node", "alter_node_settings", b"alter_node_settings", "alter_quorum", b"alter_quorum", "alter_revocations", b"alter_revocations", "alter_user_scram_credentials", b"alter_user_scram_credentials", "body", b"body", "claim_producer", b"claim_producer", "create_acls", b"create_acls", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "end_transactions", b"end_transactions", "enlist", b"enlist", "forward_to", b"forward_to", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "resolve_transactions", b"resolve_transactions", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forward_to", b"_forward_to", "allocate_producer_ids", b"allocate_producer_ids", "alter_client_quotas", b"alter_client_quotas", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "alter_node", b"alter_node", "alter_node_settings", b"alter_node_settings", "alter_quorum", b"alter_quorum", "alter_revocations", b"alter_revocations", "alter_user_scram_credentials", b"alter_user_scram_credentials", "body", b"body", "claim_producer", b"claim_producer", "create_acls", b"create_acls", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "forward_to", b"forward_to", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "principal", b"principal", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "request_id", b"request_id", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forward_to", b"_forward_to", "allocate_producer_ids", b"allocate_producer_ids", "alter_client_quotas", b"alter_client_quotas", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "alter_node", b"alter_node", "alter_node_settings", b"alter_node_settings", "alter_quorum", b"alter_quorum", "alter_revocations", b"alter_revocations", "alter_user_scram_credentials", b"alter_user_scram_credentials", "body", b"body", "claim_producer", b"claim_producer", "create_acls", b"create_acls", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "end_transactions", b"end_transactions", "enlist", b"enlist", "forward_to", b"forward_to", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "principal", b"principal", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "request_id", b"request_id", "resolve_transactions", b"resolve_transactions", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__forward_to: _TypeAlias = _typing.Literal["forward_to"]  # noqa: Y015
     _WhichOneofArgType__forward_to: _TypeAlias = _typing.Literal["_forward_to", b"_forward_to"]  # noqa: Y015
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "heartbeat", "report_leaders", "alter_isr", "allocate_producer_ids", "create_topics", "describe_quorum", "elect_preferred_leaders", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "claim_producer", "reassign_partitions", "replicas_moved", "create_coordinators", "delete_producers", "alter_quorum", "alter_node", "upgrade_features", "restore_producer_names", "rebalance_partitions", "create_acls", "delete_acls", "alter_user_scram_credentials", "alter_revocations", "alter_client_quotas", "alter_node_settings"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "heartbeat", "report_leaders", "alter_isr", "allocate_producer_ids", "create_topics", "describe_quorum", "elect_preferred_leaders", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "claim_producer", "reassign_partitions", "replicas_moved", "create_coordinators", "delete_producers", "alter_quorum", "alter_node", "upgrade_features", "restore_producer_names", "rebalance_partitions", "create_acls", "delete_acls", "alter_user_scram_credentials", "alter_revocations", "alter_client_quotas", "alter_node_settings", "enlist", "end_transactions", "resolve_transactions"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__forward_to) -> _WhichOneofReturnType__forward_to | None: ...
@@ -1087,16 +1134,21 @@ Global___ControllerRequest: _TypeAlias = ControllerRequest  # noqa: Y015
 
 @_typing.final
 class CreateCoordinators(_message.Message):
-    """Creates the internal topic __groups unless it exists. Answered like create_topics."""
+    """Creates an internal topic whose partitions are coordinators, unless it exists. Answered like create_topics."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    TOPIC_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """The topic; empty: __groups."""
     def __init__(
         self,
+        *,
+        topic: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1135,6 +1187,9 @@ class ControllerResponse(_message.Message):
     ALTER_REVOCATIONS_FIELD_NUMBER: _builtins.int
     ALTER_CLIENT_QUOTAS_FIELD_NUMBER: _builtins.int
     ALTER_NODE_SETTINGS_FIELD_NUMBER: _builtins.int
+    ENLIST_FIELD_NUMBER: _builtins.int
+    END_TRANSACTIONS_FIELD_NUMBER: _builtins.int
+    RESOLVE_TRANSACTIONS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     """As in the request."""
     applied_index: _builtins.int
@@ -1239,6 +1294,18 @@ class ControllerResponse(_message.Message):
     def alter_node_settings(self) -> _node_settings_pb2.AlterNodeSettingsResponse:
         """To alter_node_settings."""
 
+    @_builtins.property
+    def enlist(self) -> Global___EnlistResponse:
+        """To enlist."""
+
+    @_builtins.property
+    def end_transactions(self) -> Global___EndTransactionsResponse:
+        """To end_transactions."""
+
+    @_builtins.property
+    def resolve_transactions(self) -> Global___ResolveTransactionsResponse:
+        """To resolve_transactions."""
+
     def __init__(
         self,
         *,
@@ -1269,12 +1336,15 @@ class ControllerResponse(_message.Message):
         alter_revocations: _credentials_pb2.AlterRevocationsResponse | None = ...,
         alter_client_quotas: _quotas_pb2.AlterClientQuotasResponse | None = ...,
         alter_node_settings: _node_settings_pb2.AlterNodeSettingsResponse | None = ...,
+        enlist: Global___EnlistResponse | None = ...,
+        end_transactions: Global___EndTransactionsResponse | None = ...,
+        resolve_transactions: Global___ResolveTransactionsResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["alter_client_quotas", b"alter_client_quotas", "alter_configs", b"alter_configs", "alter_node", b"alter_node", "alter_node_settings", b"alter_node_settings", "alter_quorum", b"alter_quorum", "alter_revocations", b"alter_revocations", "alter_user_scram_credentials", b"alter_user_scram_credentials", "body", b"body", "broker_registered", b"broker_registered", "create_acls", b"create_acls", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alter_client_quotas", b"alter_client_quotas", "alter_configs", b"alter_configs", "alter_node", b"alter_node", "alter_node_settings", b"alter_node_settings", "alter_quorum", b"alter_quorum", "alter_revocations", b"alter_revocations", "alter_user_scram_credentials", b"alter_user_scram_credentials", "body", b"body", "broker_registered", b"broker_registered", "create_acls", b"create_acls", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "end_transactions", b"end_transactions", "enlist", b"enlist", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "resolve_transactions", b"resolve_transactions", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alter_client_quotas", b"alter_client_quotas", "alter_configs", b"alter_configs", "alter_node", b"alter_node", "alter_node_settings", b"alter_node_settings", "alter_quorum", b"alter_quorum", "alter_revocations", b"alter_revocations", "alter_user_scram_credentials", b"alter_user_scram_credentials", "applied_index", b"applied_index", "body", b"body", "broker_registered", b"broker_registered", "create_acls", b"create_acls", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "request_id", b"request_id", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alter_client_quotas", b"alter_client_quotas", "alter_configs", b"alter_configs", "alter_node", b"alter_node", "alter_node_settings", b"alter_node_settings", "alter_quorum", b"alter_quorum", "alter_revocations", b"alter_revocations", "alter_user_scram_credentials", b"alter_user_scram_credentials", "applied_index", b"applied_index", "body", b"body", "broker_registered", b"broker_registered", "create_acls", b"create_acls", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_acls", b"delete_acls", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "end_transactions", b"end_transactions", "enlist", b"enlist", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "request_id", b"request_id", "resolve_transactions", b"resolve_transactions", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["broker_registered", "heartbeat", "partition_changes", "producer_id_block", "create_topics", "describe_quorum", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "producer_claimed", "reassign_partitions", "delete_producers", "alter_quorum", "alter_node", "upgrade_features", "restore_producer_names", "rebalance_partitions", "create_acls", "delete_acls", "alter_user_scram_credentials", "alter_revocations", "alter_client_quotas", "alter_node_settings"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["broker_registered", "heartbeat", "partition_changes", "producer_id_block", "create_topics", "describe_quorum", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "producer_claimed", "reassign_partitions", "delete_producers", "alter_quorum", "alter_node", "upgrade_features", "restore_producer_names", "rebalance_partitions", "create_acls", "delete_acls", "alter_user_scram_credentials", "alter_revocations", "alter_client_quotas", "alter_node_settings", "enlist", "end_transactions", "resolve_transactions"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1941,3 +2011,391 @@ class LogSize(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LogSize: _TypeAlias = LogSize  # noqa: Y015
+
+@_typing.final
+class Enlist(_message.Message):
+    """Leaders of partitions and coordinators of consumer groups take part in transactions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    ITEMS_FIELD_NUMBER: _builtins.int
+    timeout_ms: _builtins.int
+    """How long it may take, in milliseconds."""
+    @_builtins.property
+    def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___Enlistment]:
+        """At most 1,000."""
+
+    def __init__(
+        self,
+        *,
+        timeout_ms: _builtins.int = ...,
+        items: _abc.Iterable[Global___Enlistment] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Enlist: _TypeAlias = Enlist  # noqa: Y015
+
+@_typing.final
+class Enlistment(_message.Message):
+    """A partition or a consumer group takes part in a transaction."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
+    IDENTITY_FIELD_NUMBER: _builtins.int
+    PARTICIPANT_FIELD_NUMBER: _builtins.int
+    ONLY_CONFIRM_FIELD_NUMBER: _builtins.int
+    transactional_id: _builtins.str
+    """The transactional id."""
+    only_confirm: _builtins.bool
+    """True: the producer has added the participant before, so a participant that is not in the open transaction is
+    refused. False: it is added, and the transaction begins if none is open.
+    """
+    @_builtins.property
+    def identity(self) -> _transactions_pb2.ProducerIdentity:
+        """The identity of the writer."""
+
+    @_builtins.property
+    def participant(self) -> _transactions_pb2.TransactionParticipant:
+        """The participant that the sender leads."""
+
+    def __init__(
+        self,
+        *,
+        transactional_id: _builtins.str = ...,
+        identity: _transactions_pb2.ProducerIdentity | None = ...,
+        participant: _transactions_pb2.TransactionParticipant | None = ...,
+        only_confirm: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity", "participant", b"participant"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity", "only_confirm", b"only_confirm", "participant", b"participant", "transactional_id", b"transactional_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Enlistment: _TypeAlias = Enlistment  # noqa: Y015
+
+@_typing.final
+class EnlistResponse(_message.Message):
+    """The answer to Enlist, in the order of the request."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___EnlistmentResult]:
+        """One per item."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___EnlistmentResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EnlistResponse: _TypeAlias = EnlistResponse  # noqa: Y015
+
+@_typing.final
+class EnlistmentResult(_message.Message):
+    """The answer to one item of Enlist."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    PLACE_FIELD_NUMBER: _builtins.int
+    COORDINATOR_FIELD_NUMBER: _builtins.int
+    DUE_FIELD_NUMBER: _builtins.int
+    coordinator: _builtins.int
+    """The number of the coordinator, for ResolveTransactions."""
+    @_builtins.property
+    def error(self) -> _errors_pb2.Error:
+        """Absent on success."""
+
+    @_builtins.property
+    def place(self) -> _transactions_pb2.TransactionPlace:
+        """Where the transaction began. The participant refuses it if it knows of a decision at that place or a later one."""
+
+    @_builtins.property
+    def due(self) -> Global___EndTransaction:
+        """With CONCURRENT_TRANSACTIONS: the decision on a former transaction, which the participant has not answered yet."""
+
+    def __init__(
+        self,
+        *,
+        error: _errors_pb2.Error | None = ...,
+        place: _transactions_pb2.TransactionPlace | None = ...,
+        coordinator: _builtins.int = ...,
+        due: Global___EndTransaction | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["due", b"due", "error", b"error", "place", b"place"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator", b"coordinator", "due", b"due", "error", b"error", "place", b"place"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EnlistmentResult: _TypeAlias = EnlistmentResult  # noqa: Y015
+
+@_typing.final
+class EndTransactions(_message.Message):
+    """Transactions are decided."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    ITEMS_FIELD_NUMBER: _builtins.int
+    timeout_ms: _builtins.int
+    """How long it may take, in milliseconds."""
+    @_builtins.property
+    def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___EndTransaction]:
+        """At most 1,000."""
+
+    def __init__(
+        self,
+        *,
+        timeout_ms: _builtins.int = ...,
+        items: _abc.Iterable[Global___EndTransaction] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndTransactions: _TypeAlias = EndTransactions  # noqa: Y015
+
+@_typing.final
+class EndTransaction(_message.Message):
+    """The decision on a transaction, for one writer in one participant."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IDENTITY_FIELD_NUMBER: _builtins.int
+    PARTICIPANT_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
+    DECIDED_FIELD_NUMBER: _builtins.int
+    COMMIT_FIELD_NUMBER: _builtins.int
+    NEXT_EPOCH_FIELD_NUMBER: _builtins.int
+    commit: _builtins.bool
+    """True: commit; false: abort."""
+    next_epoch: _builtins.int
+    """The lowest epoch with which the participant accepts this producer id from now on."""
+    @_builtins.property
+    def identity(self) -> _transactions_pb2.ProducerIdentity:
+        """The identity of the writer."""
+
+    @_builtins.property
+    def participant(self) -> _transactions_pb2.TransactionParticipant:
+        """The participant."""
+
+    @_builtins.property
+    def origin(self) -> _transactions_pb2.TransactionPlace:
+        """Where the transaction began."""
+
+    @_builtins.property
+    def decided(self) -> _transactions_pb2.TransactionPlace:
+        """Where it was decided."""
+
+    def __init__(
+        self,
+        *,
+        identity: _transactions_pb2.ProducerIdentity | None = ...,
+        participant: _transactions_pb2.TransactionParticipant | None = ...,
+        origin: _transactions_pb2.TransactionPlace | None = ...,
+        decided: _transactions_pb2.TransactionPlace | None = ...,
+        commit: _builtins.bool = ...,
+        next_epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decided", b"decided", "identity", b"identity", "origin", b"origin", "participant", b"participant"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit", b"commit", "decided", b"decided", "identity", b"identity", "next_epoch", b"next_epoch", "origin", b"origin", "participant", b"participant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndTransaction: _TypeAlias = EndTransaction  # noqa: Y015
+
+@_typing.final
+class EndTransactionsResponse(_message.Message):
+    """The answer to EndTransactions, in the order of the request."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___EndTransactionResult]:
+        """One per item. Without an error: the marker is committed, or the participant has no such transaction open, which its
+        leader has confirmed.
+        """
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___EndTransactionResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndTransactionsResponse: _TypeAlias = EndTransactionsResponse  # noqa: Y015
+
+@_typing.final
+class EndTransactionResult(_message.Message):
+    """The answer to one item of EndTransactions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def error(self) -> _errors_pb2.Error:
+        """Absent on success."""
+
+    def __init__(
+        self,
+        *,
+        error: _errors_pb2.Error | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndTransactionResult: _TypeAlias = EndTransactionResult  # noqa: Y015
+
+@_typing.final
+class ResolveTransactions(_message.Message):
+    """Leaders ask what became of transactions that have been open for long."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    COORDINATOR_FIELD_NUMBER: _builtins.int
+    ITEMS_FIELD_NUMBER: _builtins.int
+    timeout_ms: _builtins.int
+    """How long it may take, in milliseconds."""
+    coordinator: _builtins.int
+    """The number of the coordinator."""
+    @_builtins.property
+    def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpenInParticipant]:
+        """At most 1,000."""
+
+    def __init__(
+        self,
+        *,
+        timeout_ms: _builtins.int = ...,
+        coordinator: _builtins.int = ...,
+        items: _abc.Iterable[Global___OpenInParticipant] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator", b"coordinator", "items", b"items", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResolveTransactions: _TypeAlias = ResolveTransactions  # noqa: Y015
+
+@_typing.final
+class OpenInParticipant(_message.Message):
+    """A transaction that is open in a participant."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IDENTITY_FIELD_NUMBER: _builtins.int
+    PLACE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def identity(self) -> _transactions_pb2.ProducerIdentity:
+        """The identity of the writer."""
+
+    @_builtins.property
+    def place(self) -> _transactions_pb2.TransactionPlace:
+        """Where the transaction began."""
+
+    def __init__(
+        self,
+        *,
+        identity: _transactions_pb2.ProducerIdentity | None = ...,
+        place: _transactions_pb2.TransactionPlace | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity", "place", b"place"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity", "place", b"place"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenInParticipant: _TypeAlias = OpenInParticipant  # noqa: Y015
+
+@_typing.final
+class ResolveTransactionsResponse(_message.Message):
+    """The answer to ResolveTransactions, in the order of the request."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResolvedTransaction]:
+        """One per item."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___ResolvedTransaction] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResolveTransactionsResponse: _TypeAlias = ResolveTransactionsResponse  # noqa: Y015
+
+@_typing.final
+class ResolvedTransaction(_message.Message):
+    """The answer to one item of ResolveTransactions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    STANDING_FIELD_NUMBER: _builtins.int
+    DECIDED_FIELD_NUMBER: _builtins.int
+    COMMIT_FIELD_NUMBER: _builtins.int
+    NEXT_EPOCH_FIELD_NUMBER: _builtins.int
+    standing: Global___TransactionStanding.ValueType
+    """What became of it."""
+    commit: _builtins.bool
+    """If it is decided: true for a commit."""
+    next_epoch: _builtins.int
+    """If it is decided: the lowest epoch with which the participant accepts this producer id from now on."""
+    @_builtins.property
+    def error(self) -> _errors_pb2.Error:
+        """Absent on success."""
+
+    @_builtins.property
+    def decided(self) -> _transactions_pb2.TransactionPlace:
+        """If it is decided: where."""
+
+    def __init__(
+        self,
+        *,
+        error: _errors_pb2.Error | None = ...,
+        standing: Global___TransactionStanding.ValueType = ...,
+        decided: _transactions_pb2.TransactionPlace | None = ...,
+        commit: _builtins.bool = ...,
+        next_epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decided", b"decided", "error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit", b"commit", "decided", b"decided", "error", b"error", "next_epoch", b"next_epoch", "standing", b"standing"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResolvedTransaction: _TypeAlias = ResolvedTransaction  # noqa: Y015
