@@ -9,8 +9,10 @@ from __future__ import annotations
 
 #: The topic whose partitions are coordinators of consumer groups rather than logs.
 GROUPS_TOPIC = "__groups"
+#: The topic whose partitions are transaction coordinators.
+TRANSACTIONS_TOPIC = "__transactions"
 #: The topics whose partitions are coordinators: their logs hold no records.
-COORDINATOR_TOPICS = frozenset({GROUPS_TOPIC})
+COORDINATOR_TOPICS = frozenset({GROUPS_TOPIC, TRANSACTIONS_TOPIC})
 #: The name under which Kafka's DescribeQuorum reports the metadata quorum.
 METADATA_TOPIC = "__cluster_metadata"
 #: The cluster's own topics, and the names that Kafka reserves.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from quorumlog.server.controller.placement import count_machines, place
 from quorumlog.server.controller.replica_assignment import (
@@ -22,11 +22,11 @@ from quorumlog.server.controller.replica_assignment import (
 from quorumlog.server.controller.topic_plans import check_partitions, new_topic_id
 from quorumlog.server.controller.witness_placement import replica_sets, voters_of
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL
+from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL, THIRD_FEATURE_LEVEL
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, metadata_log_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.wire.topic_names import GROUPS_TOPIC
+from quorumlog.wire.topic_names import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 
 #: Replicas of a coordinator if there are enough nodes for them.
 REPLICAS = 3
@@ -46,6 +46,10 @@ class CoordinatorPlan:
     factor: int = 0
     topic: str = GROUPS_TOPIC
 
+    def of(self, topic: str) -> CoordinatorPlan:
+        """Returns the plan for coordinators of another kind: as many, with as many replicas."""
+        return replace(self, topic=topic or GROUPS_TOPIC)
+
 
 def plan_coordinators(
     image: MetadataImage,
@@ -61,6 +65,9 @@ def plan_coordinators(
         under_way: replicas that are proposed and not yet applied; they count as load.
         voters: current voters of the metadata quorum.
     """
+    if plan.topic == TRANSACTIONS_TOPIC and image.feature_level < THIRD_FEATURE_LEVEL:
+        # An older node would take such a partition for one of records.
+        return _not_yet(plan, f"they need feature level {THIRD_FEATURE_LEVEL}")
     registered = len(image.brokers)
     factor = plan.factor or _usual_factor(image, voters)
     needed = max(len(voters), factor)

@@ -27,6 +27,7 @@ from quorumlog.server.step.request_context import ANONYMOUS
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.topic_names import COORDINATOR_TOPICS
 
 _Plan = metadata_log_pb2.MetadataCommand | errors_pb2.Error
 
@@ -82,7 +83,10 @@ class TopicDecisions:
                 wanted = [(t.name, partial(self._plan_creation, now, t)) for t in request.create_topics.topics]
                 dry = request.create_topics.validate_only
             case "create_coordinators":
-                coordinators = self._coordinators
+                coordinators = self._coordinators.of(request.create_coordinators.topic)
+                if coordinators.topic not in COORDINATOR_TOPICS:
+                    unknown = f"topic {coordinators.topic} has no coordinators: upgrade the controllers"
+                    return refusal(number, error(ErrorCode.INVALID_REQUEST, unknown))
                 kind = "create_topics"
                 wanted = [(coordinators.topic, partial(self._plan_coordinators, now, coordinators))]
             case "create_partitions":

@@ -8,6 +8,8 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 from google.protobuf.message import Message as ProtoMessage
 
+from quorumlog.raft.types import EntryId
+from quorumlog.server.metadata.records import FIRST_FEATURE_LEVEL
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.acls_pb2 import AclResourceType
 
@@ -26,8 +28,12 @@ class CoordinatorTable(Protocol[CommandT_contra]):
 
     metadata_index: int
 
-    def apply(self, command: CommandT_contra) -> set[str]:
-        """Applies one committed command; returns the keys that it changed."""
+    def apply(self, command: CommandT_contra, entry: EntryId, /) -> set[str]:
+        """Applies one committed command; returns the keys that it changed.
+
+        Arguments:
+            entry: its entry in the log.
+        """
 
     def to_snapshot(self, applied_index: int) -> bytes:
         """Returns the whole state, as of an index of the log."""
@@ -53,6 +59,8 @@ class CoordinatorKind(Generic[TableT, CommandT]):
         check_key: returns the error if a key is invalid; None if it is valid.
         table: the state machine.
         command: a command of the log.
+        feature_level: the feature level of the cluster from which on these coordinators exist. Nodes that support no
+            such level would take the topic for one of records.
     """
 
     topic: str
@@ -61,3 +69,4 @@ class CoordinatorKind(Generic[TableT, CommandT]):
     check_key: Callable[[str], errors_pb2.Error | None]
     table: type[TableT]
     command: type[CommandT]
+    feature_level: int = FIRST_FEATURE_LEVEL

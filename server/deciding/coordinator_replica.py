@@ -99,7 +99,7 @@ class CoordinatorReplica(Generic[TableT, CommandT]):
                 continue
             self.entry_bytes += len(entry.data)
             command = self.kind.command.FromString(entry.data[ENVELOPE_BYTES:])
-            changed = self.table.apply(command)
+            changed = self.table.apply(command, self.last_applied)
             if self.leadership is not None:
                 self.leadership.applied(entry.index, entry.term, command, changed)
         self._rows_due = True

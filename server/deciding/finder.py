@@ -21,6 +21,7 @@ from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.groups_pb2 import FindCoordinatorsRequest, FindCoordinatorsResponse, GroupCoordinator
+from quorumlog.wire.topic_names import GROUPS_TOPIC
 
 #: Errors by refused keys.
 _Refused = dict[str, errors_pb2.Error]
@@ -75,9 +76,13 @@ class CoordinatorFinder:
             self._answers.give(request_id, self._found(topic, request, refused, listener))
             return
         self._waiting[request_id] = (request, refused, listener)
-        if not self._is_asking and self._shown_at is None:
+        level = self._metadata.image.feature_level
+        if level < self._kind.feature_level:
+            needs = f"{self._kind.topic} needs feature level {self._kind.feature_level}, the cluster is at {level}"
+            self._fail(error(ErrorCode.UNSUPPORTED_VERSION, f"{needs}: upgrade all nodes, then the features"))
+        elif not self._is_asking and self._shown_at is None:
             self._is_asking = True
-            creation = peer_pb2.ControllerRequest(create_coordinators=peer_pb2.CreateCoordinators())
+            creation = peer_pb2.ControllerRequest(create_coordinators=_creation(self._kind.topic))
             self._controller.ask(now + CREATION_US, creation, self._answered)
 
     def _answered(self, response: peer_pb2.ControllerResponse | None) -> None:
@@ -152,6 +157,16 @@ class CoordinatorFinder:
             found.node_id = leader
             found.host, found.port = broker.endpoint(listener)
             found.broker_epoch = broker.epoch
+
+
+def _creation(topic: str) -> peer_pb2.CreateCoordinators:
+    """Returns the request for coordinators. An older controller creates those of consumer groups only."""
+    return peer_pb2.CreateCoordinators(topic="" if topic == GROUPS_TOPIC else topic)
+
+
+def unknown_type(number: int) -> FindCoordinatorsResponse:
+    """Returns the answer for coordinators of a type that does not exist."""
+    return _failed(error(ErrorCode.INVALID_REQUEST, f"coordinators of type {number} do not exist: choose 0 or 1"))
 
 
 def _failed(problem: errors_pb2.Error) -> FindCoordinatorsResponse:

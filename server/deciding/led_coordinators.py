@@ -12,6 +12,7 @@ from quorumlog.server.deciding.decision_queue import CoordinatorCall, DecisionQu
 from quorumlog.server.deciding.dependencies import CoordinatorDependencies, ReplicaT
 from quorumlog.server.deciding.finder import coordinator_of
 from quorumlog.server.deciding.stall_aware_clock import AwakeClock
+from quorumlog.server.metadata.records import PartitionRecord
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -87,10 +88,17 @@ class LedCoordinators(Generic[ReplicaT, LeaderT]):
         if refused is not None:
             return refused
         topic = self._services.metadata.image.topics.get(self._kind.topic)
-        if topic is None:
-            none = "this node has no coordinators in its metadata: call FindCoordinators first, which creates them"
-            return error(ErrorCode.COORDINATOR_NOT_AVAILABLE, none)
-        record = coordinator_of(topic, key)
+        return _no_coordinators() if topic is None else self._keeper(coordinator_of(topic, key))
+
+    def keeper_at(self, number: int) -> LeaderT | errors_pb2.Error:
+        """Returns the leader of a coordinator by its number and marks it as due in this step; the error if this node
+        cannot serve it."""
+        topic = self._services.metadata.image.topics.get(self._kind.topic)
+        if topic is None or not 0 <= number < len(topic.partitions):
+            return _no_coordinators()
+        return self._keeper(topic.partitions[number])
+
+    def _keeper(self, record: PartitionRecord) -> LeaderT | errors_pb2.Error:
         self._asked[record.group] = None
         leader = self._led.get(record.group)
         if leader is not None and leader.coordinator.leads:
@@ -141,6 +149,10 @@ class LedCoordinators(Generic[ReplicaT, LeaderT]):
         """Starts leaders that waited for the new metadata image."""
         for raft_group in sorted(self._behind):
             self.after_round(self._services.replicas[raft_group])
+
+    def wake(self, raft_group: int) -> None:
+        """Marks a coordinator as due in this step, because something happened that its leader waited for."""
+        self._asked[raft_group] = None
 
     def notify(self, event: Callable[[LeaderT], None]) -> None:
         """Notifies all leaders of an event, and has each decide what is due then."""
@@ -206,3 +218,8 @@ class LedCoordinators(Generic[ReplicaT, LeaderT]):
         while self._timers and self._armed.get(self._timers[0][1]) != self._timers[0][0]:
             heapq.heappop(self._timers)
         return self.clock.due(self._timers[0][0]) if self._timers else None
+
+
+def _no_coordinators() -> errors_pb2.Error:
+    none = "this node has no coordinators in its metadata: call FindCoordinators first, which creates them"
+    return error(ErrorCode.COORDINATOR_NOT_AVAILABLE, none)

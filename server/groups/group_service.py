@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import get_args
 
 from quorumlog.server.access.authorizer import TopicAccess
 from quorumlog.server.deciding.dependencies import CoordinatorDependencies
-from quorumlog.server.deciding.finder import CoordinatorFinder
+from quorumlog.server.deciding.finder import CoordinatorFinder, unknown_type
 from quorumlog.server.deciding.pending_answers import PendingAnswers
 from quorumlog.server.groups.group_requests import GroupCalls, UnaryRequest
 from quorumlog.server.groups.group_shard import GROUP_COORDINATORS, GroupShard
@@ -25,9 +25,18 @@ from quorumlog.v1.acls_pb2 import ACL_OPERATION_READ, ACL_RESOURCE_TOPIC
 
 
 class GroupService:
-    """The coordinators of a node, and the requests that they serve to members of consumer groups."""
+    """The coordinators of a node, and the requests that they serve to members of consumer groups.
 
-    def __init__(self, now: int, services: CoordinatorDependencies[GroupShard]) -> None:
+    Arguments:
+        finders: find the coordinators of other kinds.
+    """
+
+    def __init__(
+        self,
+        now: int,
+        services: CoordinatorDependencies[GroupShard],
+        finders: Mapping[groups_pb2.CoordinatorType.ValueType, CoordinatorFinder] | None = None,
+    ) -> None:
         self._services = services
         self._answers = PendingAnswers(services.reply)
         self._shards = GroupShards(now, services)
@@ -40,6 +49,7 @@ class GroupService:
             self._answers,
             services.refusals,
         )
+        self._finders = {groups_pb2.COORDINATOR_TYPE_GROUP: self._finder, **(finders or {})}
         options = services.options
         self._calls = GroupCalls(options.node_id, options.groups.limits, self._led, self._answers, services.refusals)
         self._deadline_moved: Callable[[], None] = lambda: None
@@ -60,7 +70,11 @@ class GroupService:
         hooks.calls(self._answers.pending)
 
     def _find(self, time: StepTime, asked: ClientRequest, request: groups_pb2.FindCoordinatorsRequest) -> None:
-        self._finder.find(time.now, asked, request)
+        finder = self._finders.get(request.type)
+        if finder is None:
+            self._services.reply(asked.request_id, unknown_type(request.type))
+        else:
+            finder.find(time.now, asked, request)
 
     def _call(self, time: StepTime, asked: ClientRequest, request: UnaryRequest) -> None:
         self._calls.serve(time.now, asked, request)

@@ -6,6 +6,7 @@ version of each consumer group identifies that state.
 
 from __future__ import annotations
 
+from quorumlog.raft.types import ORIGIN, EntryId
 from quorumlog.server.groups.classic import classic_records
 from quorumlog.server.groups.group import ConsumerGroup
 from quorumlog.server.groups.records import header_of, member_of, offset_of, partitions_of, whole_group
@@ -25,8 +26,11 @@ class GroupTable:
         #: Approximate size of all consumer groups.
         self.size_bytes = 0
 
-    def apply(self, command: coordinator_log_pb2.GroupCommand) -> set[str]:
+    def apply(self, command: coordinator_log_pb2.GroupCommand, entry: EntryId = ORIGIN) -> set[str]:
         """Applies one committed command; returns the ids of the consumer groups that it changed.
+
+        Arguments:
+            entry: its entry in the log, which makes no difference to consumer groups.
 
         Raises:
             AssertionError: the command is not based on this state, or would break an invariant of the groups. The

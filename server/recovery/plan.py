@@ -24,7 +24,7 @@ from quorumlog.server.recovery.survey import (
     packed,
     unpacked,
 )
-from quorumlog.wire.topic_names import GROUPS_TOPIC
+from quorumlog.wire.topic_names import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 
 #: Upper bound on terms that the lost nodes reached unknown to the survivors: the new terms are above all of them, or
 #: clients would mistake its leaders for former ones.
@@ -326,9 +326,13 @@ def _loss(
     return Loss.NEWEST, f"continues from node {node}; the newest records may be lost"
 
 
+#: What is lost with a partition of an internal topic.
+_KEPT = {GROUPS_TOPIC: "what its groups had committed", TRANSACTIONS_TOPIC: "its transactional ids and decisions"}
+
+
 def _why_all(partition: PartitionRecord, held: Mapping[int, SurveyedGroup]) -> str:
     damaged = sorted(node for node, each in held.items() if each.kind is ReplicaKind.DAMAGED)
-    what = "what its groups had committed" if partition.topic.name == GROUPS_TOPIC else "all of its records"
+    what = _KEPT.get(partition.topic.name, "all of its records")
     if damaged:
         return (
             f"restarts empty; {what} are lost: the only copy left, on node {damaged[0]}, is damaged"

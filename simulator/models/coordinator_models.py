@@ -8,6 +8,7 @@ from quorumlog.raft.types import Entry
 from quorumlog.server.metadata.records import PartitionRecord
 from quorumlog.simulator.models.coordinator_model import CoordinatorModel, ModelGroup, TopicIdPartition
 from quorumlog.simulator.models.members_heard import HeardMembers
+from quorumlog.wire.topic_names import GROUPS_TOPIC
 
 
 class CoordinatorModels:
@@ -48,7 +49,7 @@ class CoordinatorModels:
         self._learned_up_to = applied
         for partition in partitions:
             self._partitions[TopicIdPartition(partition.topic.topic_id, partition.number)] = partition.group
-            if partition.topic.is_internal and partition.group not in self._models:
+            if partition.topic.name == GROUPS_TOPIC and partition.group not in self._models:
                 self._models[partition.group] = CoordinatorModel(
                     partition.group, self.heard, self._end, self.clock_error
                 )

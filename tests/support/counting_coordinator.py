@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 from google.protobuf.struct_pb2 import Struct
 from google.protobuf.wrappers_pb2 import Int64Value
 
+from quorumlog.raft.types import ORIGIN, EntryId
 from quorumlog.server.deciding.coordinator_kind import CoordinatorKind
 from quorumlog.server.deciding.decision_queue import AgendaDecisions, DecisionQueue, WaitingCall
 from quorumlog.server.deciding.stall_aware_clock import AwakeClock
@@ -25,7 +26,7 @@ class CountTable:
         self.counts: dict[str, int] = {}
         self.metadata_index = 0
 
-    def apply(self, command: Struct) -> set[str]:
+    def apply(self, command: Struct, entry: EntryId = ORIGIN) -> set[str]:
         self.counts.update((key, int(command[key])) for key in command)
         return set(command)
 
