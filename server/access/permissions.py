@@ -21,6 +21,7 @@ from quorumlog.v1 import (
     node_settings_pb2,
     quotas_pb2,
     sign_in_pb2,
+    transactions_pb2,
 )
 from quorumlog.v1.acls_pb2 import (
     ACL_OPERATION_ALTER,
@@ -44,7 +45,7 @@ class Scope(Enum):
     """The part of a request that an RPC's permission applies to."""
 
     OPEN = "no permission: every client may call it"
-    WHOLE = "the request as a whole: the cluster, or the one group that it names"
+    WHOLE = "the request as a whole: the cluster, or the one group or producer that it names"
     EACH = "each item that it names: the allowed ones are served"
     LISTED = "each item in the response: the denied ones are left out"
     PEERS = "no permission: only for nodes, which are authenticated separately"
@@ -75,6 +76,11 @@ def _cluster(operation: AclOperation.ValueType, request: type[ProtoMessage] | No
 def _group(operation: AclOperation.ValueType, request: type[ProtoMessage]) -> Permission:
     """Returns the permission for a request about one group; topics in it are authorized separately."""
     return Permission(Scope.WHOLE, operation, ACL_RESOURCE_GROUP, request, operation == ACL_OPERATION_DELETE)
+
+
+def _transaction(request: type[ProtoMessage]) -> Permission:
+    """Returns the permission for a request about one transactional id, which is the name of a producer."""
+    return Permission(Scope.WHOLE, ACL_OPERATION_WRITE, ACL_RESOURCE_PRODUCER_NAME, request)
 
 
 def _each(
@@ -199,8 +205,18 @@ PERMISSIONS: dict[str, Permission] = {
     f"{_REFLECTION}/ServerReflectionInfo": _cluster(ACL_OPERATION_DESCRIBE, None),
 }
 
-_BY_REQUEST = {each.request: each for each in PERMISSIONS.values() if each.request is not None}
-_NAMES = {each.request: name.rpartition("/")[2] for name, each in PERMISSIONS.items() if each.request is not None}
+#: Permissions for requests that no RPC carries, by the name of the call.
+INNER_PERMISSIONS: dict[str, Permission] = {
+    "Transactions/InitTransactions": _transaction(transactions_pb2.InitTransactionsRequest),
+    "Transactions/JoinTransaction": _transaction(transactions_pb2.JoinTransactionRequest),
+    # The leader of each partition authorizes the batches.
+    "Transactions/AddToTransaction": _transaction(transactions_pb2.AddToTransactionRequest),
+    "Transactions/EndTransaction": _transaction(transactions_pb2.EndTransactionRequest),
+}
+
+_ROWS = {**PERMISSIONS, **INNER_PERMISSIONS}
+_BY_REQUEST = {each.request: each for each in _ROWS.values() if each.request is not None}
+_NAMES = {each.request: name.rpartition("/")[2] for name, each in _ROWS.items() if each.request is not None}
 
 
 def permission_of(kind: type[ProtoMessage]) -> Permission:

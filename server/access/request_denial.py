@@ -1,4 +1,4 @@
-"""Denial of whole requests: those about the cluster, or about the one group that they name."""
+"""Denial of whole requests: those about the cluster, or about the one group or producer that they name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quorumlog.server.access.permissions import Scope, permission_of
 from quorumlog.server.metadata.acl_rules import CLUSTER_NAME
 from quorumlog.server.step.events import ClientRequest
 from quorumlog.server.step.request_context import node_principal
-from quorumlog.v1.acls_pb2 import ACL_RESOURCE_CLUSTER
+from quorumlog.v1.acls_pb2 import ACL_RESOURCE_CLUSTER, ACL_RESOURCE_PRODUCER_NAME
 from quorumlog.v1.admin_pb2 import NODE_ACTION_REPLACE_DISK, AlterNodeRequest
 from quorumlog.v1.errors_pb2 import Error
 
@@ -25,8 +25,12 @@ def refuse_whole(refusals: Refusals, asked: ClientRequest) -> Error | None:
         return None
     if permission.kind == ACL_RESOURCE_CLUSTER:
         return refusals.resource(asked.client, permission.operation, permission.kind)
-    group_id: str = asked.message.group_id  # type: ignore[attr-defined]  # requests about one group have it
-    return refusals.resource(asked.client, permission.operation, permission.kind, group_id)
+    name: str
+    if permission.kind == ACL_RESOURCE_PRODUCER_NAME:
+        name = asked.message.transactional_id  # type: ignore[attr-defined]  # requests about one producer have it
+    else:
+        name = asked.message.group_id  # type: ignore[attr-defined]  # requests about one group have it
+    return refusals.resource(asked.client, permission.operation, permission.kind, name)
 
 
 def refuse_forwarded(authorizer: Authorizer, principal: str, message: ProtoMessage) -> Error | None:

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 from quorumlog.raft.options import RaftOptions
 from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.config.transaction_limits import TransactionLimits
 from quorumlog.server.step.request_context import Listener
 
 
@@ -259,6 +260,7 @@ class NodeOptions:
     balance: BalanceOptions = field(default_factory=BalanceOptions)
     raises_features: bool = True
     groups: ConsumerGroupOptions = field(default_factory=ConsumerGroupOptions)
+    transactions: TransactionLimits = field(default_factory=TransactionLimits)
     repair: RepairOptions = field(default_factory=RepairOptions)
     scrub: ScrubOptions = field(default_factory=ScrubOptions)
     authorization: AuthorizationOptions = field(default_factory=AuthorizationOptions)

@@ -29,6 +29,7 @@ from quorumlog.server.partition.witness import PartitionWitness
 from quorumlog.server.requests.metadata_staleness import ImageAge
 from quorumlog.server.step.events import Effects, JobDone, PeerFrame
 from quorumlog.server.step.node_service import StepTime
+from quorumlog.server.transactions.transaction_shard import TransactionShard
 from quorumlog.storage.transaction import RaftGroupState
 
 
@@ -119,6 +120,7 @@ class ClusterMember:
         if self._journal.left_out:
             self._journal.begin_step()
         self.services.groups.begin_step(self._time.now, self._time.wall_ms)
+        self.services.transactions.begin_step(self._time.now, self._time.wall_ms)
 
     def on_frame(self, peer: int, frame: PeerFrame) -> None:
         """Handles the parts of a peer's frame other than messages of Raft groups."""
@@ -148,6 +150,8 @@ class ClusterMember:
             services.groups.after_round(hosted)
             if self._group_log.debugs:
                 self._group_log("debug", "coordinator_stepped", group=group, leads=hosted.leads)
+        elif isinstance(hosted, TransactionShard):
+            services.transactions.after_round(hosted)
         elif isinstance(hosted, PartitionWitness):
             self._shorten(hosted)
         if services.cluster.watches.is_watched:

@@ -21,8 +21,8 @@ Respond: TypeAlias = Callable[[peer_pb2.ControllerResponse], None]
 PeerRequestHandler: TypeAlias = Callable[[int, peer_pb2.ControllerRequest, Respond], None]
 
 
-#: The kind of request that a voter passes on to another node.
-RELAYED = "elect_preferred_leaders"
+#: The kinds of requests that a voter passes on to another node. Each says how long it may take.
+RELAYED = frozenset({"elect_preferred_leaders", "enlist", "end_transactions", "resolve_transactions"})
 #: Time that a voter waits for another node's response, beyond the time that node waits itself (µs).
 RELAY_GRACE_US = 100_000
 
@@ -66,7 +66,7 @@ class ControllerTraffic:
         if not link.up:
             # A node has links to the voters, and to the nodes with which it shares a Raft group.
             voter = self.controller_id()
-            if request.WhichOneof("body") != RELAYED or voter in (NO_NODE, self._node_id, target):
+            if request.WhichOneof("body") not in RELAYED or voter in (NO_NODE, self._node_id, target):
                 return False
             link = self._links[voter]
             request.forward_to = target
@@ -107,12 +107,14 @@ class ControllerTraffic:
             response.request_id = request_id
             respond(response)
 
-        link = self._links.find(target)
-        if request.WhichOneof("body") != RELAYED or link is None or not link.up:
+        link, body = self._links.find(target), request.WhichOneof("body")
+        if body not in RELAYED or link is None or not link.up:
             answered(None)
             return
-        passed = peer_pb2.ControllerRequest(elect_preferred_leaders=request.elect_preferred_leaders)
-        deadline = self._time.now + wait_us(request.elect_preferred_leaders.timeout_ms) + RELAY_GRACE_US
+        passed = peer_pb2.ControllerRequest()
+        passed.CopyFrom(request)
+        passed.ClearField("forward_to")
+        deadline = self._time.now + wait_us(getattr(request, body).timeout_ms) + RELAY_GRACE_US
         self.client.ask(deadline, passed, answered, to=target)
 
     def _ask_controller(self, now: int, request: peer_pb2.ControllerRequest, respond: Respond) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from quorumlog.server.deciding.dependencies import CoordinatorDependencies
+from quorumlog.server.deciding.dependencies import CoordinatorDependencies, ReplicaT
 from quorumlog.server.groups.group_service import GroupService
 from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
 from quorumlog.server.hosting.partition_replica import PartitionReplica
@@ -16,6 +16,8 @@ from quorumlog.server.node.replica_services import ReplicaServices
 from quorumlog.server.node.request_pipeline import RequestPipeline
 from quorumlog.server.requests.error_responses import FAILED_RESPONSES
 from quorumlog.server.step.node_service import NodeServices
+from quorumlog.server.transactions.transaction_service import TransactionService
+from quorumlog.v1.groups_pb2 import COORDINATOR_TYPE_TRANSACTION
 
 
 class MemberServices:
@@ -32,6 +34,7 @@ class MemberServices:
         logs: serve and maintain the logs of partitions.
         cluster: requests about the cluster as a whole.
         groups: consumer groups.
+        transactions: transaction coordinators.
         in_order: all services.
     """
 
@@ -46,11 +49,29 @@ class MemberServices:
         )
         self.logs = LogServices(context, replicas.partitions, self.access.absent, self.pipeline.throttle)
         self.cluster = ClusterServices(context, self.access, replicas)
-        shared = CoordinatorDependencies(
+        self.transactions = TransactionService(
+            context.time.now,
+            self._shared(context, replicas.partitions.transaction_coordinators),
+            replicas.broker,
+            resources.options.transactions,
+        )
+        finders = {COORDINATOR_TYPE_TRANSACTION: self.transactions.finder}
+        self.groups = GroupService(context.time.now, self._shared(context, replicas.partitions.coordinators), finders)
+        context.traffic.declare("enlist", self.transactions.enlist)
+        context.traffic.declare("resolve_transactions", self.transactions.resolve)
+        self.in_order = self.pipeline.services = self._in_order(context)
+        assert self.in_order.kinds == FAILED_RESPONSES.keys(), "every kind of request is served and can fail"
+
+    def _shared(
+        self, context: MemberContext, coordinators: Mapping[int, ReplicaT]
+    ) -> CoordinatorDependencies[ReplicaT]:
+        """Returns what coordinators of one kind share with this node."""
+        resources = context.resources
+        return CoordinatorDependencies(
             resources.options,
-            metadata,
-            replicas.partitions.coordinators,
-            replicas.partitions,
+            context.metadata.replica,
+            coordinators,
+            self.replicas.partitions,
             context.traffic.client,
             resources.host,
             context.rounds,
@@ -58,9 +79,6 @@ class MemberServices:
             resources.replies.reply,
             self.access.refusals,
         )
-        self.groups = GroupService(context.time.now, shared)
-        self.in_order = self.pipeline.services = self._in_order(context)
-        assert self.in_order.kinds == FAILED_RESPONSES.keys(), "every kind of request is served and can fail"
 
     def _in_order(self, context: MemberContext) -> NodeServices:
         """Returns the services in order. The order is part of a node's behaviour: a repeated simulation takes the
@@ -104,6 +122,7 @@ class MemberServices:
                 logs.producer_expiry,
                 logs.deleted_producers,
                 self.groups,
+                self.transactions,
                 context.resources.scrub,
                 replicas.damaged,
                 access.audit,

@@ -35,6 +35,7 @@ class MetadataEvents:
         services.cluster.reads.after_round()
         self._context.image_age.after_round()
         services.groups.metadata_changed()
+        services.transactions.metadata_changed()
         self._follow_rights(now)
         # Once for all commands of a round: a node that restarts must not repeat every change since its last checkpoint.
         self._settings.follow()

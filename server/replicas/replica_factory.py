@@ -1,6 +1,8 @@
-"""Creates this node's replicas of partitions: logs of records, and coordinators of consumer groups."""
+"""Creates this node's replicas of partitions: logs of records, and coordinators."""
 
 from __future__ import annotations
+
+from typing import TypeAlias, TypeVar
 
 from quorumlog.raft.types import Snapshot
 from quorumlog.server.deciding.coordinator_replica import decode_applied
@@ -14,9 +16,13 @@ from quorumlog.server.metadata.records import PartitionRecord
 from quorumlog.server.partition.partition import META_ROW, Partition, decode_meta
 from quorumlog.server.partition.witness import PartitionWitness, applied_of, is_witness
 from quorumlog.server.replicas.replica_tombstones import ReplicaTombstones
+from quorumlog.server.transactions.transaction_shard import TransactionShard
 from quorumlog.storage.rows import read_snapshot
 from quorumlog.storage.transaction import RaftGroupState
-from quorumlog.wire.topic_names import GROUPS_TOPIC
+from quorumlog.wire import topic_names
+
+CoordinatorT = TypeVar("CoordinatorT", GroupShard, TransactionShard)
+LocalReplica: TypeAlias = Partition | GroupShard | TransactionShard | PartitionWitness
 
 
 class ReplicaFactory:
@@ -40,9 +46,7 @@ class ReplicaFactory:
         self._former = former
         self._metadata = metadata
 
-    def make(
-        self, now: int, record: PartitionRecord, state: RaftGroupState
-    ) -> Partition | GroupShard | PartitionWitness:
+    def make(self, now: int, record: PartitionRecord, state: RaftGroupState) -> LocalReplica:
         """Returns a replica of a partition.
 
         Arguments:
@@ -51,8 +55,13 @@ class ReplicaFactory:
         identity = PartitionId(record.topic.topic_id, record.topic.name, record.number)
         if is_witness(state.table):
             return self._witness(now, identity, state)
-        make = self._coordinator if record.topic.name == GROUPS_TOPIC else self._log
-        return make(now, identity, state)
+        match record.topic.name:
+            case topic_names.GROUPS_TOPIC:
+                return self._coordinator(now, identity, state, GroupShard)
+            case topic_names.TRANSACTIONS_TOPIC:
+                return self._coordinator(now, identity, state, TransactionShard)
+            case _:
+                return self._log(now, identity, state)
 
     def _witness(self, now: int, identity: PartitionId, state: RaftGroupState) -> PartitionWitness:
         applied = applied_of(state.table)
@@ -81,7 +90,9 @@ class ReplicaFactory:
         log.snapshot = state.snapshot
         return log
 
-    def _coordinator(self, now: int, identity: PartitionId, state: RaftGroupState) -> GroupShard:
+    def _coordinator(
+        self, now: int, identity: PartitionId, state: RaftGroupState, kind: type[CoordinatorT]
+    ) -> CoordinatorT:
         group, sealer = state.group, GroupSealer(state.group)
 
         def offered() -> Snapshot | None:
@@ -94,5 +105,5 @@ class ReplicaFactory:
             now, state, sealer, applied=state.anchor.index, committed=decode_applied(state.table),
             snapshot_source=offered, votes_from=self._former.votes_from(group),
         )  # fmt: skip
-        coordinator = GroupShard(identity, raft, sealer, state.snapshot, read_state)
+        coordinator: CoordinatorT = kind(identity, raft, sealer, state.snapshot, read_state)
         return coordinator

@@ -1,7 +1,7 @@
 """The registry of this node's partition replicas: created according to the metadata, found by topic and number.
 
-Most are logs; those of the internal topic of consumer groups are coordinators. They differ only in the handling of
-records.
+Most are logs; those of the internal topics of consumer groups and transactions are coordinators. They differ only in
+the handling of records.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import PartitionRecord
 from quorumlog.server.partition.partition import Partition
-from quorumlog.server.partition.witness import PartitionWitness, is_witness
-from quorumlog.server.replicas.replica_factory import ReplicaFactory
+from quorumlog.server.partition.witness import is_witness
+from quorumlog.server.replicas.replica_factory import LocalReplica, ReplicaFactory
 from quorumlog.server.replicas.replica_tombstones import ReplicaTombstones
 from quorumlog.server.step.request_context import Listener
+from quorumlog.server.transactions.transaction_shard import TransactionShard
 from quorumlog.storage.interface import SetAside
 from quorumlog.storage.transaction import RaftGroupState
 
@@ -36,6 +37,7 @@ class Replicas:
     Attributes:
         logs: those that are logs of records, by Raft group.
         coordinators: those that coordinate consumer groups, by Raft group.
+        transaction_coordinators: those that coordinate transactions, by Raft group.
         set_aside: those that are damaged and inactive, by Raft group.
         leaving_aside: of these, those that no longer belong here.
     """
@@ -58,6 +60,7 @@ class Replicas:
         self._replicas: dict[int, PartitionReplica] = {}
         self.logs: dict[int, Partition] = {}
         self.coordinators: dict[int, GroupShard] = {}
+        self.transaction_coordinators: dict[int, TransactionShard] = {}
         self._logs_by_name: dict[tuple[bytes, int], Partition] = {}
         #: By topic, number and Raft group: if a topic was deleted and created again, both may be here.
         self._logs_in_order: SortedDict[tuple[str, int, int], Partition] = SortedDict()
@@ -112,7 +115,7 @@ class Replicas:
         broker = self._metadata.image.brokers.get(self._node_id)
         return broker is not None and broker.registration.directory_id == self._directory_id
 
-    def _add(self, raft_group: int, replica: Partition | GroupShard | PartitionWitness) -> None:
+    def _add(self, raft_group: int, replica: LocalReplica) -> None:
         self._replicas[raft_group] = replica
         if isinstance(replica, Partition):
             self.logs[raft_group] = replica
@@ -121,6 +124,8 @@ class Replicas:
             self._logs_in_order[(identity.topic, identity.number, raft_group)] = replica
         elif isinstance(replica, GroupShard):
             self.coordinators[raft_group] = replica
+        elif isinstance(replica, TransactionShard):
+            self.transaction_coordinators[raft_group] = replica
 
     def metadata_changed(self, now: int, raft_group: int) -> None:
         """Applies changed metadata of a partition: its topic's configuration, and whatever its leader must compare
@@ -188,6 +193,7 @@ class Replicas:
         self.set_aside.pop(raft_group, None)
         self.leaving_aside.discard(raft_group)
         self.coordinators.pop(raft_group, None)
+        self.transaction_coordinators.pop(raft_group, None)
         log = self.logs.pop(raft_group, None)
         if log is not None:
             del self._logs_by_name[(log.identity.topic_id, log.identity.number)]

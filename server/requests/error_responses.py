@@ -31,6 +31,7 @@ from quorumlog.server.requests.quorum_requests import failed_quorum
 from quorumlog.server.requests.quota_requests import QuotaRequest, failed_quotas
 from quorumlog.server.requests.topics import TopicChange, failed_change
 from quorumlog.server.step.wire_errors import error
+from quorumlog.server.transactions.transaction_calls import TransactionRequest, failed_transaction
 from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2, sign_in_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -78,6 +79,8 @@ def _table() -> dict[type[ProtoMessage], Failed[ProtoMessage]]:
         declare(change_kind, failed_cluster_change)
     for call in get_args(GroupRequest):
         declare(call, failed_call)
+    for transaction in get_args(TransactionRequest):
+        declare(transaction, failed_transaction)
     return table
 
 

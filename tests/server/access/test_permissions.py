@@ -14,7 +14,7 @@ from rights import RESTRICTED, holder
 from quorumlog.server.access.audit_text import what_changes
 from quorumlog.server.access.authorizer import Authorizer
 from quorumlog.server.access.partial_denial import ItemChange
-from quorumlog.server.access.permissions import PERMISSIONS, Permission, Scope, permission_of
+from quorumlog.server.access.permissions import INNER_PERMISSIONS, PERMISSIONS, Permission, Scope, permission_of
 from quorumlog.server.access.request_denial import refuse_forwarded
 from quorumlog.server.controller.forwarded_requests import OWN_REQUESTS
 from quorumlog.server.metadata.acl_rules import OPERATIONS
@@ -46,7 +46,9 @@ def test_rows_name_the_message_of_their_rpc_if_the_node_steps_it() -> None:
     kinds = dict(rpcs())
     stepped = {name: row.request for name, row in PERMISSIONS.items() if row.request is not None}
     assert stepped == {name: kinds[name] for name in stepped}
-    assert set(stepped.values()) == set(FAILED_RESPONSES)
+    inner = {row.request for row in INNER_PERMISSIONS.values()}
+    assert inner.isdisjoint(kinds.values())
+    assert {*stepped.values(), *inner} == set(FAILED_RESPONSES)
 
 
 def test_rows_ask_for_what_can_be_allowed() -> None:
