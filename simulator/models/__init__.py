@@ -8,5 +8,6 @@ May import: no other folder of `chaos`.
 - ``coordinator_model``: decisions in the log of one coordinator of consumer groups.
 - ``classic_model``: its decisions for one classic group.
 - ``coordinator_models``: the models of all coordinators of a cluster.
+- ``transaction_models``: the rules of transaction coordinators, and the outcome of every transaction.
 - ``members_heard``: members' requests to nodes, against which timers are judged.
 """

@@ -22,8 +22,8 @@ from quorumlog.server.config.options import (
     RepairOptions,
     ScrubOptions,
 )
+from quorumlog.server.deciding.coordinator_replica import CoordinatorReplica
 from quorumlog.server.deciding.finder import coordinator_of
-from quorumlog.server.groups.group_shard import GroupShard
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.metadata.topic_config import parse_topic_config
@@ -131,6 +131,7 @@ class SimCluster:
             self._disks, lambda value: not value.startswith("hope"), options.limits.producers_per_partition
         )
         self.invariants.coordinators.clock_error = max(0, *options.clock_rates_ppm) / 1e6
+        self.invariants.transactions.clock_error = max(0, *options.clock_rates_ppm) / 1e6
         carry = carry_through_codec if options.through_codec else carry_as_it_is
         self.network = SimNetwork(scheduler, scheduler.stream("network"), options.network, self, carry)
         self._rng = scheduler.stream("clients")
@@ -258,6 +259,7 @@ class SimCluster:
         image = process.image
         if image is not None and METADATA_GROUP in effects.groups:
             self.invariants.coordinators.learn(image.applied_index, image.partitions.values())
+            self.invariants.transactions.learn(image.partitions.values())
         self.invariants.now_us = self.scheduler.now
         if self.options.authorization.enabled:
             self._judge_rights(process, events, effects)
@@ -268,9 +270,12 @@ class SimCluster:
         self.invariants.after_step(process.node_id, process.replicas, touched)
         for group in touched:
             hosted = process.replicas.get(group)
-            if hosted is not None and isinstance(hosted.machine, GroupShard):
-                applied, table = hosted.machine.last_applied.index, hosted.machine.table
-                self.invariants.coordinators.check_table(
+            machine = hosted.machine if hosted is not None else None
+            if isinstance(machine, CoordinatorReplica):
+                applied, table = machine.last_applied.index, machine.table
+                is_of_groups = machine.kind.topic == GROUPS_TOPIC
+                models = self.invariants.coordinators if is_of_groups else self.invariants.transactions
+                models.check_table(
                     process.node_id,
                     group,
                     applied,
@@ -437,10 +442,14 @@ class SimCluster:
 
         self.scheduler.at(self._arrival(client, node), arrive)
 
-    def coordinates(self, node: int, group_id: str) -> bool:
-        """True if a node leads the coordinator of a consumer group, in the newest term of any node."""
+    def coordinates(self, node: int, group_id: str, topic_name: str = GROUPS_TOPIC) -> bool:
+        """True if a node leads the coordinator of a consumer group, in the newest term of any node.
+
+        Arguments:
+            topic_name: the internal topic of another kind of coordinators, whose keys are transactional ids.
+        """
         image = self.processes[node].image
-        topic = None if image is None else image.topics.get(GROUPS_TOPIC)
+        topic = None if image is None else image.topics.get(topic_name)
         if topic is None:
             return False
         return self._leads_last(node, coordinator_of(topic, group_id).group)

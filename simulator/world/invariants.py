@@ -36,6 +36,7 @@ from quorumlog.server.partition.witness import WITNESS_ROW, is_witness
 from quorumlog.simulator.models.committed_partition import CommittedBatch, CommittedPartition, Violation
 from quorumlog.simulator.models.coordinator_models import CoordinatorModels
 from quorumlog.simulator.models.records import values_of
+from quorumlog.simulator.models.transaction_models import TransactionModels
 from quorumlog.simulator.world.disk import SimDisk
 from quorumlog.simulator.world.durable_raft_group import DurableRaftGroup
 from quorumlog.simulator.world.settings_judge import SettingsJudge
@@ -143,6 +144,7 @@ class ClusterInvariants:
         self.elections = 0
         self.latest_wall_ms = self.now_us = 0
         self.coordinators = CoordinatorModels(self._end_of)
+        self.transactions = TransactionModels()
         self._most_producers = most_producers
         self._disks = disks
         self._unique = unique
@@ -326,6 +328,8 @@ class ClusterInvariants:
             self._metadata_commits.append(self.now_us)
         if group in self.coordinators:
             self.coordinators.commit(group, entry, self.now_us)
+        elif group in self.transactions:
+            self.transactions[group].commit(entry, self.now_us)
         elif group != METADATA_GROUP:
             model.log.commit(entry, self.latest_wall_ms)
         if entry.kind == EntryKind.BATCH:
@@ -428,7 +432,7 @@ class ClusterInvariants:
             self._truncation(disk, write)
             if self._is_witness(disk, write):
                 self._witness_state(disk, write)
-            elif write.group in self.coordinators:
+            elif write.group in self.coordinators or write.group in self.transactions:
                 self._coordinator_state(disk, write)
             elif write.group != METADATA_GROUP:
                 self._partition_state(disk, write)
@@ -505,7 +509,8 @@ class ClusterInvariants:
         if snapshot is not None:
             data = b"".join(_slices(disk.synced.get(write.group), write, snapshot))
             what = f"what node {disk.node_id} keeps of coordinator {write.group}"
-            self.coordinators[write.group].check_table(what, snapshot.last.index, data)
+            models = self.transactions if write.group in self.transactions else self.coordinators
+            models[write.group].check_table(what, snapshot.last.index, data)
         _check_compaction(disk, write)
 
     # -- replicated state ---------------------------------------------------------------------------------------
