@@ -496,7 +496,7 @@ class ThrottlingQuotaExceededError(QuorumlogError):
 
 
 class InvalidTxnStateError(QuorumlogError):
-    """No such transaction is open: none was begun, or it has ended otherwise."""
+    """No such transaction is open: none was started, or it has ended otherwise."""
 
 
 class InvalidProducerIdMappingError(QuorumlogError):

@@ -215,6 +215,8 @@ class LedCoordinators(Generic[ReplicaT, LeaderT]):
     @property
     def next_deadline(self) -> int | None:
         """Time at which ``on_time`` is due."""
+        if self._asked:
+            return self.clock.now  # A call or an answer of this node itself arrived after ``on_time``.
         while self._timers and self._armed.get(self._timers[0][1]) != self._timers[0][0]:
             heapq.heappop(self._timers)
         return self.clock.due(self._timers[0][0]) if self._timers else None

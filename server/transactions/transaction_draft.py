@@ -77,6 +77,8 @@ class TransactionEdit:
         self._joined: dict[int, int] = {}
         self._added: dict[int, set[Participant]] = {}
         self._ended: list[LogPlace] = []
+        #: Counted once: a thousand writers may enlist participants in one decision.
+        self._participants_before = base.participants if base is not None else 0
 
     # -- the state after the changes so far ---------------------------------------------------------------------------
 
@@ -109,8 +111,7 @@ class TransactionEdit:
     @property
     def participants(self) -> int:
         """Number of participants of transactions that have not ended."""
-        before = self.base.participants if self.base is not None else 0
-        return before + sum(len(added) for added in self._added.values())
+        return self._participants_before + sum(len(added) for added in self._added.values())
 
     @property
     def writers(self) -> int:

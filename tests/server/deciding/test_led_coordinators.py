@@ -161,3 +161,23 @@ def test_stalled_node_confirms_before_it_decides() -> None:
     rig.replica.raft.confirmed_round = 5
     rig.led.after_round(rig.replica)
     assert len(rig.replica.proposed) == 1
+
+
+def test_late_call_is_decided_at_once() -> None:
+    """A service of the node itself may call after ``on_time``: the node steps again without waiting for a heartbeat."""
+    rig = Rig()
+    rig.led.after_round(rig.replica)
+    rig.step()
+    rig.led.wake(rig.replica.group)
+    assert rig.led.next_deadline == rig.led.clock.now
+    rig.step(0)
+    assert rig.led.next_deadline != rig.led.clock.now
+
+
+def test_coordinator_is_found_by_its_number() -> None:
+    rig = Rig()
+    rig.led.after_round(rig.replica)
+    assert rig.led.keeper_at(0) is rig.keeper()
+    for number in (-1, 1):
+        refused = rig.led.keeper_at(number)
+        assert isinstance(refused, errors_pb2.Error) and refused.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
