@@ -12,11 +12,12 @@ from quorumlog.wire.kafka.batch import KafkaBatchError
 from quorumlog.wire.kafka.entry import kept_kafka_header
 from quorumlog.wire.kafka.kernels import LEAST_FOR_KERNELS, MOST_FOR_KERNELS, Inflated, plain_columns
 from quorumlog.wire.kafka.records import inflated, read_inflated
-from quorumlog.wire.payload import has_gaps, read_payload
+from quorumlog.wire.payload import LOG_SCHEMA, has_gaps, read_payload
 
 #: Bytes of Kafka records that are decoded together: enough for Arrow's kernels to pay off, and few enough to stay in
 #: the processor's cache.
 _TOGETHER_BYTES = 1 << 20
+_NO_ROWS = pa.RecordBatch.from_pylist([], LOG_SCHEMA)
 
 
 class KafkaEntry(NamedTuple):
@@ -38,11 +39,13 @@ def read_columns(entry: bytes, header: BatchHeader) -> pa.RecordBatch:
     Returns:
         Columns of ``LOG_SCHEMA``, or with ``Flags.GAPS`` of ``COMPACTED_SCHEMA``; but of ``LOG_SCHEMA`` for a Kafka
         batch,
-        whose records are consecutive even if it covers missing offsets behind the last.
+        whose records are consecutive even if it covers missing offsets behind the last. Markers and covers have none.
 
     Raises:
         CorruptEntryError: the payload does not match the header.
     """
+    if header.is_control:
+        return _NO_ROWS
     if not header.is_kafka:
         return read_payload(entry, header)
     try:
@@ -78,6 +81,11 @@ def read_kafka_runs(entries: Sequence[KafkaEntry]) -> Iterator[tuple[pa.RecordBa
     waiting: list[tuple[Inflated, BatchHeader]] = []
     size = rows = 0
     for entry, header in entries:
+        if header.is_control:
+            yield from _read_together(waiting)
+            waiting, size, rows = [], 0, 0
+            yield _NO_ROWS, 1
+            continue
         try:
             batch = _inflated(entry, header)
         except KafkaBatchError as error:

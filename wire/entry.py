@@ -43,6 +43,11 @@ restored from a backup, such a batch also covers the offsets that are missing be
 (records without a value) are removed by the first compaction at or after the delete horizon, in milliseconds since the
 epoch; -1 without tombstones. Their append time is that of their records, rounded up; below feature level 3 it was the
 smallest timestamp.
+
+A *marker* ends a transaction: ``TRANSACTIONAL``, ``CONTROL``, ``KAFKA`` and, if the transaction is committed,
+``COMMIT``. Its payload is Kafka's control batch (:mod:`quorumlog.wire.kafka.control`), it takes one offset, and it has
+no largest timestamp. A *cover* stands for batches that a reader does not get: ``CONTROL`` and ``Flags.GAPS``, without
+payload. Neither has rows, though both state one record.
 """
 
 from __future__ import annotations
@@ -110,12 +115,15 @@ class Flags(IntFlag):
 
 
 class Attributes(IntFlag):
-    """Properties of a batch's records as stated by its producer; servers do not check them."""
+    """Properties of a batch's records as stated by its producer, which servers do not check; and those of markers."""
 
     NONE = 0
     NULL_KEYS = 1  #: some record has no key; refused on compacted topics
     REPLAYABLE = 2  #: its producer may send the epoch again from the start: the log keeps a digest of each batch
     KAFKA = 4  #: the payload is a record batch of Kafka's, not Arrow
+    TRANSACTIONAL = 8  #: its records count only if the transaction of its producer commits
+    CONTROL = 16  #: it has no records for readers: a marker (``kafka.control``), or a cover
+    COMMIT = 32  #: of a marker: the transaction is committed, not aborted
 
 
 class CorruptEntryError(Exception):
@@ -170,6 +178,16 @@ class BatchHeader(NamedTuple):
     def is_kafka(self) -> bool:
         """True if the payload is a Kafka record batch."""
         return _KAFKA[self.attributes]
+
+    @property
+    def is_transactional(self) -> bool:
+        """True if the batch belongs to a transaction, or is the marker that ends one."""
+        return _TRANSACTIONAL[self.attributes]
+
+    @property
+    def is_control(self) -> bool:
+        """True if the batch has no records for readers: it is a marker or a cover."""
+        return _CONTROL[self.attributes]
 
     @property
     def next_sequence(self) -> int:
@@ -318,7 +336,8 @@ def seal_batch(
     """Returns the sealed entry of a batch that has been checked: position and base offset are filled in.
 
     Arguments:
-        append_time_ms: the leader's clock; None for a batch of another log, which keeps its own.
+        append_time_ms: the leader's clock; None for a batch of another log, which keeps its own, and no longer belongs
+            to a transaction.
         stamps_records: use it as the timestamp of all records, as on topics with append time.
         last_offset: for a batch that also covers missing offsets behind it: the last of them.
     """
@@ -333,6 +352,8 @@ def seal_batch(
         if stamps_records:
             head[53] = TimestampType.LOG_APPEND_TIME
             struct.pack_into("<q", head, 64, append_time_ms)
+    else:
+        head[_ATTRIBUTES_AT] &= ~Attributes.TRANSACTIONAL.value
     payload = batch[BATCH_OVERHEAD_BYTES:]
     crc = google_crc32c.extend(google_crc32c.value(bytes(head[:8])), bytes(head[12:]))
     _CRC.pack_into(head, 8, google_crc32c.extend(crc, payload))
@@ -431,6 +452,25 @@ def parse_header(entry: bytes) -> BatchHeader:
     )  # fmt: skip
 
 
+def is_of_transaction(entry: bytes) -> bool:
+    """True if an entry of kind ``BATCH`` belongs to a transaction, or is a marker or a cover. Reads one byte."""
+    return len(entry) > _ATTRIBUTES_AT and bool(entry[_ATTRIBUTES_AT] & _OF_TRANSACTION)
+
+
+def build_cover(group: int, first_offset: int, last_offset: int) -> bytes:
+    """Builds a cover: a batch without rows in place of batches that a reader does not get, so that it continues behind
+    them. It is only sent, never stored.
+
+    Arguments:
+        first_offset, last_offset: at most 2^32 offsets.
+    """
+    header = _HEADER.pack(
+        first_offset, 1, Codec.NONE, TimestampType.CREATE_TIME, Attributes.CONTROL, -1, -1,
+        NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, last_offset - first_offset,
+    )  # fmt: skip
+    return seal(group, 0, 0, 0, EnvelopeKind.BATCH, header, Flags.GAPS)
+
+
 def payload_of(entry: bytes) -> memoryview:
     """Returns the payload of a batch, without copying."""
     return memoryview(entry)[BATCH_OVERHEAD_BYTES:]
@@ -441,9 +481,13 @@ _CODECS = tuple(Codec)
 _TIMESTAMP_TYPES = tuple(TimestampType)
 # Tables instead of calls: an enum's constructor would cost as much as the rest of a header.
 _FLAGS = (Flags.NONE, Flags.GAPS)
-_ATTRIBUTES = tuple(Attributes(bits) for bits in range(8))
-_REPLAYABLE = tuple(bool(bits & Attributes.REPLAYABLE) for bits in range(8))
-_KAFKA = tuple(bool(bits & Attributes.KAFKA) for bits in range(8))
-#: Positions of the kind and the low byte of the flags in an entry.
+_ATTRIBUTES = tuple(Attributes(bits) for bits in range(64))
+_REPLAYABLE = tuple(bool(bits & Attributes.REPLAYABLE) for bits in range(64))
+_KAFKA = tuple(bool(bits & Attributes.KAFKA) for bits in range(64))
+_TRANSACTIONAL = tuple(bool(bits & Attributes.TRANSACTIONAL) for bits in range(64))
+_CONTROL = tuple(bool(bits & Attributes.CONTROL) for bits in range(64))
+_OF_TRANSACTION = int(Attributes.TRANSACTIONAL | Attributes.CONTROL)
+#: Positions of the kind, and the low bytes of the flags and of a batch's attributes, in an entry.
 _KIND_AT = 1
 _FLAGS_AT = 2
+_ATTRIBUTES_AT = 54

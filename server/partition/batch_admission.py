@@ -30,6 +30,7 @@ from quorumlog.wire.kafka.entry import KAFKA_ALLOWANCE_BYTES, check_kafka_entry,
 
 #: Timestamps further ahead of the node's clock are refused: retention would never remove them.
 MAX_AHEAD_MS = 3_600_000
+_LEADERS_OWN = Attributes.CONTROL | Attributes.COMMIT
 
 
 def check_acks(acks: int) -> errors_pb2.Error | None:
@@ -162,6 +163,10 @@ def _check_rules(header: BatchHeader, acks: int) -> errors_pb2.Error | None:
         )
     if header.replayable and not is_named(header.producer_id):
         return error(ErrorCode.INVALID_RECORD, "only the epochs of named producers can be replayed")
+    if header.attributes & _LEADERS_OWN:
+        return error(ErrorCode.INVALID_RECORD, "only leaders write the markers of transactions")
+    if header.is_transactional:
+        return error(ErrorCode.INVALID_RECORD, "a batch of a transaction: no transaction is open here")
     if idempotent and acks != ACKS_ALL:
         return error(ErrorCode.INVALID_REQUIRED_ACKS, "an idempotent producer needs acks=all")
     if header.timestamp_type is not TimestampType.CREATE_TIME:

@@ -101,6 +101,8 @@ def _append(
         )
     if max(map(len, step.entries)) > limits.batch_bytes:
         return error(ErrorCode.RECORD_TOO_LARGE, f"a batch exceeds the {limits.batch_bytes} bytes of this node")
+    if any(header.is_control for header in headers):
+        return _invalid("a backup has records, not the markers of transactions: leave them out")
     for entry, header in zip(step.entries, headers, strict=True):
         if refusal := refuse_unreadable_kafka(entry, header) if header.is_kafka else refuse_inflating(entry):
             return refusal

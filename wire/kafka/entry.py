@@ -51,6 +51,8 @@ KAFKA_ALLOWANCE_BYTES = BATCH_OVERHEAD_BYTES + 7 + 12
 #: Leader epochs have 31 bits in Kafka. A larger term becomes "none".
 NO_LEADER_EPOCH = -1
 _MOST_LEADER_EPOCH = (1 << 31) - 1
+#: Bytes of a place in a coordinator's log, which follows the Kafka batch of a marker (``control``).
+PLACE_BYTES = 16
 _ALIGNMENT = 8
 _ATTRIBUTES_AT = 54
 _LENGTH = struct.Struct(">i")
@@ -83,6 +85,8 @@ def entry_of_kafka(batch: Bytes, *, null_keys: bool) -> bytes:
     header = parse_kafka_header(batch)
     check_produced_header(batch, header)
     attributes = Attributes.KAFKA | Attributes.NULL_KEYS if null_keys else Attributes.KAFKA
+    if header.is_transactional:
+        attributes |= Attributes.TRANSACTIONAL
     producer_id, producer_epoch, base_sequence = _place_in_epoch(header)
     return build_around(
         batch,
@@ -111,8 +115,10 @@ def check_kafka_entry(entry: bytes, header: BatchHeader) -> None:
     batch = kafka_batch_in(entry)
     kafka = parse_kafka_header(batch)
     check_produced_header(batch, kafka)
-    if header.attributes & ~(Attributes.KAFKA | Attributes.NULL_KEYS):
+    if header.attributes & ~(Attributes.KAFKA | Attributes.NULL_KEYS | Attributes.TRANSACTIONAL):
         raise impossible(f"attributes {header.attributes!r}, which no Kafka batch has")
+    if header.is_transactional is not kafka.is_transactional:
+        raise impossible("an attribute of transactions that its entry contradicts")
     stated = (
         header.record_count, header.codec, header.append_time_ms, header.max_timestamp_ms, header.producer_id,
         header.producer_epoch, header.base_sequence,
@@ -142,11 +148,8 @@ def check_produced_header(batch: Bytes, header: KafkaBatchHeader) -> None:
         raise impossible("a delete horizon, which only brokers set")
     if header.is_control:
         raise impossible("the attribute of control batches, which only brokers write")
-    if header.is_transactional:
-        raise KafkaBatchError(
-            "a batch of a transaction: transactions are not supported, produce without transactional.id",
-            KafkaBatchFault.TRANSACTION,
-        )
+    if header.is_transactional and header.producer_id == NO_PRODUCER_ID:
+        raise impossible("the attribute of transactions and no producer id")
     if header.timestamp_type is not TimestampType.CREATE_TIME:
         raise impossible("append time, which only brokers set")
     if header.last_offset_delta != header.record_count - 1:
@@ -164,6 +167,10 @@ def kafka_batch_in(entry: bytes) -> memoryview:
         raise KafkaBatchError(f"{len(payload)} bytes are not a Kafka record batch", KafkaBatchFault.CORRUPT)
     size = _LENGTH.unpack_from(payload, _LENGTH_AT)[0] + _LENGTH_COUNTS_FROM
     padding = payload[max(0, size) :]
+    if entry[_ATTRIBUTES_AT] & Attributes.CONTROL.value:
+        if len(padding) < PLACE_BYTES:
+            raise KafkaBatchError("a marker without the place of its decision", KafkaBatchFault.CORRUPT)
+        padding = padding[:-PLACE_BYTES]
     if not HEADER_BYTES <= size <= len(payload) or len(padding) >= _ALIGNMENT or any(padding):
         raise KafkaBatchError(
             f"a batch with a stated length of {size} bytes is in a payload of {len(payload)} bytes",

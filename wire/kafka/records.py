@@ -278,6 +278,7 @@ def write_kafka_batch(
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,
+    is_transactional: bool = False,
 ) -> bytes:
     """Returns the batch of columns in ``LOG_SCHEMA`` or ``COMPACTED_SCHEMA``, without a Python loop over records.
 
@@ -300,8 +301,8 @@ def write_kafka_batch(
     )
     records = _values(_joined(_varints(_int64(pc.binary_length(bodies))), bodies))
     header = KafkaBatchHeader(
-        base_offset, leader_epoch, codec, timestamp_type, False, False, last_offset - base_offset, first, latest,
-        producer_id, producer_epoch, base_sequence, count,
+        base_offset, leader_epoch, codec, timestamp_type, is_transactional, False, last_offset - base_offset, first,
+        latest, producer_id, producer_epoch, base_sequence, count,
     )  # fmt: skip
     return build_kafka_batch(header, deflate(records, codec))
 

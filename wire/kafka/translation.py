@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +35,15 @@ from quorumlog.wire.payload import COMPACTED_SCHEMA, OFFSET_DELTA, TIMESTAMP, ha
 
 #: A batch starts with its base offset (8 bytes) and the length of what follows.
 _LENGTH = struct.Struct(">8xi")
+
+
+class _TransactionFields(TypedDict, total=False):
+    """The producer of a batch that belongs to a transaction; empty for other batches."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    is_transactional: bool
 
 
 def is_served_as_stored(entry: bytes, *, reads_zstd: bool) -> bool:
@@ -135,6 +144,16 @@ def _translated(columns: pa.RecordBatch, header: BatchHeader, epoch: int, codec:
     # A compacted batch has the timestamps of its records, for which Kafka's batches with append time have no field.
     append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME and not has_gaps(columns)
     begin, last = header.base_offset, header.last_offset
+    # By them a consumer recognises the batches of an aborted transaction. Others need none, and the epochs of named
+    # producers have more bits than Kafka's.
+    writer: _TransactionFields = {}
+    if header.is_transactional:
+        writer = _TransactionFields(
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            is_transactional=True,
+        )
     while begin <= last:
         # A Kafka batch covers 31 bits of offsets; one that compaction left, 32.
         end = min(last, begin + MOST_OFFSET_DELTA)
@@ -151,6 +170,7 @@ def _translated(columns: pa.RecordBatch, header: BatchHeader, epoch: int, codec:
                 leader_epoch=epoch,
                 timestamp_type=TimestampType(append_time),
                 append_time_ms=header.max_timestamp_ms if append_time else -1,
+                **writer,
             )
         else:
             yield from empty_kafka_batches(begin, end, epoch, header.max_timestamp_ms)

@@ -28,7 +28,8 @@ from quorumlog.server.kafka.handlers.leader_hints import endpoints, leader_hint
 from quorumlog.server.kafka.handlers.topic_names import by_id, find_topics
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.wire.kafka.batch import KafkaBatchError
+from quorumlog.wire.entry import is_of_transaction
+from quorumlog.wire.kafka.batch import KafkaBatchError, KafkaBatchFault
 from quorumlog.wire.kafka.produced import entry_of_produced, is_checked_quickly
 
 _NO_ACKS, _OWN_ACK = 0, 1
@@ -186,9 +187,15 @@ def _is_checked_quickly(records: Buffer) -> bool:
 
 def _checked(records: Buffer) -> bytes | KafkaBatchError:
     try:
-        return entry_of_produced(records)
+        entry = entry_of_produced(records)
     except KafkaBatchError as problem:
         return problem
+    if is_of_transaction(entry):
+        return KafkaBatchError(
+            "a batch of a transaction: transactions are not supported, produce without transactional.id",
+            KafkaBatchFault.TRANSACTION,
+        )
+    return entry
 
 
 def _fill(

@@ -234,7 +234,7 @@ def test_a_term_is_a_leader_epoch_of_31_bits_or_none(term: int, epoch: int) -> N
         pytest.param(16, ">b", 1, FAULT.MAGIC, "format 1", id="of another magic"),
         pytest.param(21, ">h", 5, FAULT.CODEC, "codec 5", id="of an unknown codec"),
         pytest.param(21, ">h", 1 << 3, FAULT.RECORD, "append time", id="with append time"),
-        pytest.param(21, ">h", 1 << 4, FAULT.TRANSACTION, "transaction", id="of a transaction"),
+        pytest.param(21, ">h", 1 << 4, FAULT.RECORD, "no producer id", id="of a transaction without a producer"),
         pytest.param(21, ">h", 3 << 4, FAULT.RECORD, "control", id="of control records"),
         pytest.param(21, ">h", 1 << 6, FAULT.RECORD, "delete horizon", id="with a delete horizon"),
         pytest.param(21, ">h", 1 << 7, FAULT.RECORD, "unknown", id="with an unknown attribute"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from partition_rig import Rig, batch
+from partition_rig import NOW_MS, Rig, batch
 
 from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.partition.partition import MAX_OFFSET, Partition
@@ -32,7 +32,9 @@ from quorumlog.wire.entry import (
     crc32c_of,
     parse_envelope,
     parse_header,
+    seal_batch,
 )
+from quorumlog.wire.kafka.control import LogPlace, build_marker
 from quorumlog.wire.kafka.entry import entry_of_kafka, kafka_batch_in
 from tests.support.inflating_batches import stored_inflating_batch
 from tests.support.kafka_batches import KafkaRow, kafka_batch, stored_kafka_entry
@@ -362,3 +364,26 @@ def test_a_backup_brings_no_batch_that_nobody_would_decompress(rig: Rig) -> None
     assert refused is not None
     assert refused.code == ErrorCode.INVALID_RECORD
     assert rig.partition.high_watermark == 0
+
+
+def test_markers_are_not_restored(rig: Rig) -> None:
+    """A backup has no markers: one in a step is refused, and the step with it."""
+    assert step(rig, BeginPartitionRestore()) is None
+    unsealed = build_marker(7, 0, LogPlace(1, 1), NOW_MS, commit=True)
+    marker = seal_batch(unsealed, group=9, term=1, index=1, previous_hash=0, base_offset=0)
+    problem = step(rig, RestoreBatches(entries=[marker], next_offset=1))
+    assert problem is not None and problem.code == ErrorCode.INVALID_REQUEST and "markers" in problem.message
+    assert rig.partition.log_end_offset == 0
+
+
+def test_restored_batches_leave_their_transactions(rig: Rig) -> None:
+    """A backup has only what was committed: its batches belong to no transaction of the restored log."""
+    rows: list[KafkaRow] = [(b"k", b"v", NOW_MS, [])]
+    made = kafka_batch(rows, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    entry = entry_of_kafka(made, null_keys=False)
+    sealed = seal_batch(entry, group=9, term=1, index=1, previous_hash=0, base_offset=0, append_time_ms=NOW_MS)
+    assert parse_header(sealed).is_transactional
+    assert step(rig, BeginPartitionRestore()) is None
+    assert step(rig, RestoreBatches(entries=[sealed], next_offset=1)) is None
+    (restored_entry,) = rig.partition.read(0, 1 << 20)
+    assert not parse_header(restored_entry).is_transactional and bytes(kafka_batch_in(restored_entry)) == made

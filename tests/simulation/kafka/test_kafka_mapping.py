@@ -87,6 +87,9 @@ def batch_of(*keys: bytes | None, time_ms: int = WALL_MS, **producer: int) -> by
 
 
 BATCH = batch_of(b"key", None)
+TRANSACTIONAL_BATCH = kafka_batch(
+    [(b"k", b"v", 1, [])], producer_id=1, producer_epoch=0, base_sequence=0, transactional=True
+)
 
 
 class Rig(Quiet):
@@ -247,7 +250,7 @@ def test_a_node_that_does_not_lead_names_the_leader_and_where_it_is(rig: Rig) ->
         (BATCH[:-1] + b"\x99", KafkaError.CORRUPT_MESSAGE),
         (BATCH + BATCH, KafkaError.INVALID_RECORD),
         (BATCH[:16] + b"\x01" + BATCH[17:], KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT),
-        (kafka_batch([(b"k", b"v", 1, [])], transactional=True), KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (TRANSACTIONAL_BATCH, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
     ],
 )
 def test_a_batch_that_is_not_taken_is_refused_in_kafkas_words(rig: Rig, batch: bytes | None, code: KafkaError) -> None:
