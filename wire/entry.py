@@ -190,6 +190,11 @@ class BatchHeader(NamedTuple):
         return _CONTROL[self.attributes]
 
     @property
+    def is_of_leader(self) -> bool:
+        """True if only a leader may write the batch, not a client."""
+        return _OF_LEADER[self.attributes]
+
+    @property
     def next_sequence(self) -> int:
         """The sequence that the producer's next batch must have."""
         return (self.base_sequence + self.record_count) % SEQUENCE_MODULUS
@@ -486,6 +491,7 @@ _REPLAYABLE = tuple(bool(bits & Attributes.REPLAYABLE) for bits in range(64))
 _KAFKA = tuple(bool(bits & Attributes.KAFKA) for bits in range(64))
 _TRANSACTIONAL = tuple(bool(bits & Attributes.TRANSACTIONAL) for bits in range(64))
 _CONTROL = tuple(bool(bits & Attributes.CONTROL) for bits in range(64))
+_OF_LEADER = tuple(bool(bits & (Attributes.CONTROL | Attributes.COMMIT)) for bits in range(64))
 _OF_TRANSACTION = int(Attributes.TRANSACTIONAL | Attributes.CONTROL)
 #: Positions of the kind, and the low bytes of the flags and of a batch's attributes, in an entry.
 _KIND_AT = 1

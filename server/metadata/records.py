@@ -25,7 +25,7 @@ FIRST_FEATURE_LEVEL = 1
 #: quotas, Kafka clients' batches in partitions, classic groups.
 SECOND_FEATURE_LEVEL = 2
 #: From this level on: cleanup.policy=compact,delete, compaction lags, append times of compacted batches; passwords for
-#: SCRAM-SHA-512; settings of nodes at run time.
+#: SCRAM-SHA-512; settings of nodes at run time; transactions in partitions.
 THIRD_FEATURE_LEVEL = 3
 #: The highest level that this version supports.
 FEATURE_LEVEL = THIRD_FEATURE_LEVEL

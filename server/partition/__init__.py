@@ -9,6 +9,9 @@ May import: `hosting`, `metadata`, `server` itself.
 - `commands`: commands that a leader proposes so that all replicas apply them at the same place in the log.
 - `producer_state`: the state of one idempotent producer.
 - `producer_table`: all producers of a partition, applied and not yet committed.
+- `open_transactions`: the transactions of a partition, applied and not yet committed.
+- `aborted_ranges`: the aborted ones, as ranges of offsets.
+- `transaction_steps`: opens and ends transactions, for their coordinator.
 - `epoch_digests`: digests of the batches of a replayable epoch.
 - `forgotten_producers`: makes partitions forget producers that are inactive or deleted.
 - `time_lookup`: the first offset at or after a time.

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL
 from quorumlog.server.metadata.topic_config import TopicConfig
 from quorumlog.server.partition.acknowledgements import ACKS_ALL
-from quorumlog.server.partition.producer_state import is_named
+from quorumlog.server.partition.producer_state import MAX_TRANSACTIONAL_EPOCH, is_named
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -30,7 +30,6 @@ from quorumlog.wire.kafka.entry import KAFKA_ALLOWANCE_BYTES, check_kafka_entry,
 
 #: Timestamps further ahead of the node's clock are refused: retention would never remove them.
 MAX_AHEAD_MS = 3_600_000
-_LEADERS_OWN = Attributes.CONTROL | Attributes.COMMIT
 
 
 def check_acks(acks: int) -> errors_pb2.Error | None:
@@ -163,15 +162,26 @@ def _check_rules(header: BatchHeader, acks: int) -> errors_pb2.Error | None:
         )
     if header.replayable and not is_named(header.producer_id):
         return error(ErrorCode.INVALID_RECORD, "only the epochs of named producers can be replayed")
-    if header.attributes & _LEADERS_OWN:
+    if header.is_of_leader:
         return error(ErrorCode.INVALID_RECORD, "only leaders write the markers of transactions")
-    if header.is_transactional:
-        return error(ErrorCode.INVALID_RECORD, "a batch of a transaction: no transaction is open here")
+    if header.is_transactional and (refusal := _check_transactional(header)):
+        return refusal
     if idempotent and acks != ACKS_ALL:
         return error(ErrorCode.INVALID_REQUIRED_ACKS, "an idempotent producer needs acks=all")
     if header.timestamp_type is not TimestampType.CREATE_TIME:
         return error(ErrorCode.INVALID_RECORD, "a producer sends batches of timestamp type CREATE_TIME")
     return None
+
+
+def _check_transactional(header: BatchHeader) -> errors_pb2.Error | None:
+    if is_named(header.producer_id):
+        return error(ErrorCode.INVALID_RECORD, "a producer with a name has no transactions")
+    if 0 <= header.producer_epoch <= MAX_TRANSACTIONAL_EPOCH:
+        return None
+    return error(
+        ErrorCode.INVALID_RECORD,
+        f"a batch of a transaction needs a producer id, and an epoch up to {MAX_TRANSACTIONAL_EPOCH}",
+    )
 
 
 def _check_time(header: BatchHeader, wall_ms: int, config: TopicConfig) -> errors_pb2.Error | None:

@@ -7,7 +7,7 @@ from typing import Protocol
 from quorumlog.raft.types import Entry
 from quorumlog.server.partition.producer_records import restored
 from quorumlog.server.partition.producer_table import ProducerTable
-from quorumlog.v1.partition_log_pb2 import BeginRestore, CompactLog, PartitionCommand
+from quorumlog.v1.partition_log_pb2 import BeginRestore, CompactLog, OpenTransaction, PartitionCommand
 from quorumlog.wire.entry import ENVELOPE_BYTES
 
 
@@ -25,6 +25,9 @@ class CommandedPartition(Protocol):
     def compact(self, command: CompactLog) -> None:
         """Adds a compaction point: of the records before its offset, only the last one of each key is kept."""
 
+    def open_transaction(self, command: OpenTransaction, index: int) -> None:
+        """Opens a producer's transaction, by the entry at ``index``."""
+
     def begin_restore(self, command: BeginRestore) -> None:
         """Starts a restore: from now on the log accepts only batches of a backup."""
 
@@ -36,9 +39,9 @@ class CommandedPartition(Protocol):
         """The table of idempotent producers."""
 
 
-def begins_restore(entry: Entry) -> bool:
-    """True if a command starts a restore."""
-    return PartitionCommand.FromString(entry.data[ENVELOPE_BYTES:]).WhichOneof("body") == "begin_restore"
+def command_in(entry: Entry) -> PartitionCommand:
+    """Returns the command in an entry of kind COMMAND."""
+    return PartitionCommand.FromString(entry.data[ENVELOPE_BYTES:])
 
 
 def apply_command(partition: CommandedPartition, entry: Entry) -> None:
@@ -47,7 +50,7 @@ def apply_command(partition: CommandedPartition, entry: Entry) -> None:
     Raises:
         PartitionLogError: the command is from a later version.
     """
-    command = PartitionCommand.FromString(entry.data[ENVELOPE_BYTES:])
+    command = command_in(entry)
     match command.WhichOneof("body"):
         case "trim_log":
             partition.trim(command.trim_log.log_start_offset, entry.index)
@@ -60,6 +63,8 @@ def apply_command(partition: CommandedPartition, entry: Entry) -> None:
             partition.producers.forget_named(forgotten.producer_ids, forgotten.deleted_index)
         case "count_named_apart":
             partition.producers.count_named_apart()
+        case "open_transaction":
+            partition.open_transaction(command.open_transaction, entry.index)
         case "begin_restore":
             partition.begin_restore(command.begin_restore)
         case "restore_producers":

@@ -25,16 +25,16 @@ from quorumlog.server.partition import refusals
 from quorumlog.server.partition.acknowledgements import ACKS_ALL, ACKS_NONE, Acknowledgements, ProduceCall, Waiter
 from quorumlog.server.partition.batch_admission import admitted
 from quorumlog.server.partition.batch_reading import batches_between
-from quorumlog.server.partition.commands import apply_command, begins_restore
+from quorumlog.server.partition.commands import apply_command, command_in
 from quorumlog.server.partition.compacted_log import CompactedLog
 from quorumlog.server.partition.compaction_state import ROW as COMPACTION_ROW
 from quorumlog.server.partition.compaction_state import CompactionState
 from quorumlog.server.partition.epoch_digests import content_digest
+from quorumlog.server.partition.open_transactions import OpenTransactions, opened_by
 from quorumlog.server.partition.producer_state import is_named
 from quorumlog.server.partition.producer_table import DuplicateBatch, ProducerTable, Refused, nobody_has_claimed
 from quorumlog.server.partition.restoration import Restoration
 from quorumlog.server.partition.state_slices import cut_state, snapshot_state
-from quorumlog.server.step.wire_errors import error
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.partition_log_pb2 import (
@@ -45,6 +45,7 @@ from quorumlog.v1.partition_log_pb2 import (
     PartitionSnapshot,
     TableRow,
 )
+from quorumlog.v1.partition_log_pb2 import OpenTransaction as OpenCommand
 from quorumlog.wire.entry import NO_PRODUCER_ID, BatchHeader, TimestampType, parse_header
 
 #: Limit of offsets: signed 64 bits.
@@ -93,6 +94,8 @@ class Partition:
         self.compaction: CompactionState | None = None
         #: The restore that created it, or that is in progress.
         self.restoration: Restoration | None = None
+        #: The transactions of its log; None before the first one.
+        self.transactions: OpenTransactions | None = None
         self._take_table(table)
         # The table and the log start may be newer than the applied index: as of the entry at _table_index, where a
         # snapshot put them. Entries up to there change neither.
@@ -144,7 +147,10 @@ class Partition:
                     # Others hold it durably; a leader has noted its own when it proposed them.
                     self._not_durable.append((header.last_offset, entry.index))
                 if entry.index > self._table_index and not self.restoring:
-                    self.producers.apply(header, entry.index, content_digest(header, entry.data))
+                    if self.transactions is not None and header.is_control:
+                        self._end_transaction(header, entry)
+                    else:
+                        self.producers.apply(header, entry.index, content_digest(header, entry.data))
             elif entry.kind is EntryKind.COMMAND and entry.index > self._table_index:
                 apply_command(self, entry)
         self._rows_due = bool(entries) or self._rows_due
@@ -166,6 +172,7 @@ class Partition:
 
     def _take_table(self, table: dict[bytes, bytes]) -> None:
         self.producers.load(table)
+        self.transactions = self.producers.transactions = OpenTransactions.of_table(table)
         self.compaction = CompactionState(table[COMPACTION_ROW]) if COMPACTION_ROW in table else None
         self.restoration = Restoration.of_table(table)
 
@@ -206,6 +213,7 @@ class Partition:
         assert self.compaction is not None
         self.compaction.reached(end_offset, content_hash, self.name)
         self.compaction.log = log
+        self._forget_aborted()
         self._rows_due = True
 
     @property
@@ -231,6 +239,42 @@ class Partition:
         if log_start_offset > self.log_start_offset:
             self.log_start_offset = log_start_offset
             self.trim_index = index
+            self._forget_aborted()
+
+    def open_transaction(self, command: OpenCommand, index: int) -> None:
+        """Applies a committed command, the entry at ``index``: opens a producer's transaction."""
+        if self.transactions is None:
+            self.transactions = self.producers.transactions = OpenTransactions()
+        if self.transactions.apply_open(command.producer_id, opened_by(command, self.high_watermark), index):
+            self.producers.raise_epoch(
+                command.producer_id, command.producer_epoch, self.high_watermark, index, applied=True
+            )
+
+    def _end_transaction(self, header: BatchHeader, entry: Entry) -> None:
+        """Applies a committed marker."""
+        assert self.transactions is not None
+        self.transactions.apply_marker(header, entry.data, entry.index)
+        self.producers.raise_epoch(
+            header.producer_id, header.producer_epoch, header.base_offset, entry.index, applied=True
+        )
+
+    def _forget_aborted(self) -> None:
+        """Forgets the aborted transactions of which no batch is left to be read, or to be compacted."""
+        if self.transactions is not None:
+            waits = self.compaction is not None and self.compaction.pending
+            end = self.compacted_offset if waits else max(self.compacted_offset, self.log_start_offset)
+            self.transactions.aborted.forget_before(end)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Offset of the first batch whose transaction may be open; the high watermark if none is."""
+        if self.transactions is None:
+            return self.high_watermark
+        first_open = self.transactions.first_open
+        if first_open is None:
+            return self.high_watermark
+        # A client may delete records of an open transaction. A table from a snapshot is newer than the high watermark.
+        return max(self.log_start_offset, min(first_open, self.high_watermark))
 
     @property
     def feature_level(self) -> int:
@@ -243,9 +287,19 @@ class Partition:
         return self.restoration is not None and not self.restoration.finished
 
     @property
+    def is_taken_by_restore(self) -> bool:
+        """True on a leader that accepts only the content of a backup, now or once its log is applied."""
+        return self.restoring or self._restore_begins > self._applied
+
+    @property
     def applied_index(self) -> int:
         """Index of the last entry that its state includes."""
         return self._applied
+
+    @property
+    def table_index(self) -> int:
+        """Index of the last entry that its table includes: a snapshot may have advanced it beyond the applied one."""
+        return self._table_index
 
     def begin_restore(self, command: BeginRestore) -> None:
         """Applies a committed command: starts a restore, if the partition is empty and has none."""
@@ -276,6 +330,8 @@ class Partition:
             rows[COMPACTION_ROW] = self.compaction.row()
         if self.compaction is not None:
             self.compaction.row_due = False
+        if self.transactions is not None:
+            rows |= self.transactions.take_rows()
         if self.restoration is not None:
             rows |= self.restoration.take_rows()
         rows[META_ROW] = encode_meta(self._applied, self.high_watermark, self.log_start_offset, self._table_index)
@@ -285,6 +341,8 @@ class Partition:
         rows = dict(self.producers.rows())
         if self.compaction is not None:
             rows[COMPACTION_ROW] = self.compaction.row()
+        if self.transactions is not None:
+            rows |= self.transactions.rows()
         if self.restoration is not None:
             rows |= self.restoration.rows()
         return rows
@@ -316,6 +374,8 @@ class Partition:
 
     def _begin_leadership(self) -> None:
         tail: list[tuple[BatchHeader, int, int]] = []
+        # What has opened and ended transactions since, with the end of the log there.
+        steps: list[tuple[Entry, int]] = []
         self._restore_begins = 0
         index = self._applied + 1
         while index <= self.raft.last_id.index:
@@ -323,17 +383,52 @@ class Partition:
                 if entry.kind is EntryKind.BATCH:
                     header = parse_header(entry.data)
                     tail.append((header, entry.index, content_digest(header, entry.data)))
-                elif entry.kind is EntryKind.COMMAND and begins_restore(entry):
-                    self._restore_begins = entry.index
+                    if header.is_control:
+                        steps.append((entry, header.base_offset))
+                elif entry.kind is EntryKind.COMMAND:
+                    body = command_in(entry).WhichOneof("body")
+                    if body == "begin_restore":
+                        self._restore_begins = entry.index
+                    elif body == "open_transaction":
+                        steps.append((entry, tail[-1][0].last_offset + 1 if tail else self.high_watermark))
                 index = entry.index + 1
         # A restore has its producers in the backup.
         if not self.restoring:
-            self.producers.rebuild_tail([batch for batch in tail if batch[1] > self._table_index])
+            newer = [batch for batch in tail if batch[1] > self._table_index]
+            self.producers.rebuild_tail([batch for batch in newer if not batch[0].is_control] if steps else newer)
+            self._rebuild_transactions([step for step in steps if step[0].index > self._table_index])
         self.log_end_offset = tail[-1][0].last_offset + 1 if tail else self.high_watermark
         self._not_durable = [(each.last_offset, index) for each, index, _ in tail if index > self.raft.durable_index]
 
+    def _rebuild_transactions(self, uncommitted: list[tuple[Entry, int]]) -> None:
+        """Rebuilds the overlay of the transactions, after that of the producers: within a log epochs never fall, so the
+        last one counts, whether a batch or a transaction has started it."""
+        if self.transactions is not None:
+            self.transactions.drop_tail()
+        for entry, offset in uncommitted:
+            if entry.kind is EntryKind.BATCH:
+                self._append_marker(parse_header(entry.data), entry, offset)
+            else:
+                self._append_open(command_in(entry).open_transaction, entry.index, offset)
+
+    def _append_open(self, command: OpenCommand, index: int, offset: int) -> None:
+        """Records that a transaction opens at an offset, by an entry that is not committed yet."""
+        if self.transactions is None:
+            self.transactions = self.producers.transactions = OpenTransactions()
+        self.transactions.append_open(command.producer_id, opened_by(command, offset), index)
+        self.producers.raise_epoch(command.producer_id, command.producer_epoch, offset, index, applied=False)
+
+    def _append_marker(self, header: BatchHeader, marker: Entry, offset: int) -> None:
+        """Records that a transaction ends at an offset, by a marker that is not committed yet."""
+        if self.transactions is None:
+            self.transactions = self.producers.transactions = OpenTransactions()
+        self.transactions.append_marker(header, marker.data, offset, marker.index)
+        self.producers.raise_epoch(header.producer_id, header.producer_epoch, offset, marker.index, applied=False)
+
     def _end_leadership(self) -> list[ProduceCall]:
         self.producers.drop_tail()
+        if self.transactions is not None:
+            self.transactions.drop_tail()
         self._note_not_durable()
         return _fail(self._acknowledgements.drain(), refusals.leadership_moved(self.name, self.raft))
 
@@ -398,7 +493,7 @@ class Partition:
         """
         if not self.leads:
             return self.not_leader()
-        if self.restoring or self._restore_begins > self._applied:
+        if self.is_taken_by_restore:
             return refusals.being_restored(self.name)
         header = admitted(
             batch, acks, wall_ms, self.identity.topic, self.config, self._limits.batch_bytes, self._feature_level
@@ -412,16 +507,27 @@ class Partition:
         if header.producer_id != NO_PRODUCER_ID:
             verdict = self.producers.check(header, digest)
             if isinstance(verdict, Refused):
-                return error(verdict.code, verdict.message)
+                return refusals.of_batch(verdict)
             if isinstance(verdict, DuplicateBatch):
                 # Never answered immediately: the original may be uncommitted, and then be lost (raft.md 22).
                 self._wait(acks, call, slot, header, verdict.log_index, verdict.base_offset, -1)
                 return None
+        if (self.transactions is not None or header.is_transactional) and (refusal := self._refuse_outside(header)):
+            return refusal
         if acks == ACKS_ALL and live_replicas < self.copies_needed:
             return refusals.too_few_replicas(self.name, live_replicas, self.copies_needed)
         if is_named(header.producer_id):
             self._have_named_counted_apart(now)
         return self._propose(now, wall_ms, batch, header, digest, acks, call, slot)
+
+    def _refuse_outside(self, header: BatchHeader) -> errors_pb2.Error | None:
+        """Returns the error for a batch that does not belong to its producer's open transaction, or to none without
+        one."""
+        opened = self.transactions.known(header.producer_id).opened if self.transactions is not None else None
+        belongs = opened is not None and opened.epoch == header.producer_epoch
+        if belongs if header.is_transactional else opened is None:
+            return None
+        return refusals.outside_of_transaction(self.name, header.producer_id, is_transactional=header.is_transactional)
 
     def _have_named_counted_apart(self, now: int) -> None:
         """Proposes that named producers are counted separately, before a named producer's batch, once all nodes support
@@ -493,6 +599,19 @@ class Partition:
         self._not_durable.append((last_offset, appended.index))
         return None
 
+    def append_marker(self, now: int, wall_ms: int, marker: bytes) -> tuple[int, int]:
+        """Appends a marker that ends a transaction, as the leader; returns its index and its offset.
+
+        Raises:
+            NotLeaderError, ProposalRefusedError: Raft cannot accept it.
+        """
+        offset = self.log_end_offset
+        entry = self.raft.propose(now, self._sealer.batch(marker, offset, wall_ms, is_append_time=False))
+        self._append_marker(parse_header(entry.data), entry, offset)
+        self.log_end_offset = offset + 1
+        self._not_durable.append((offset, entry.index))
+        return entry.index, offset
+
     def propose_command(self, now: int, command: PartitionCommand) -> bool:
         """Proposes a command that every replica applies once it is committed; returns False if this replica cannot
         now."""
@@ -505,6 +624,8 @@ class Partition:
         if command.HasField("begin_restore"):
             # Until that is applied nothing may be appended: it would get an offset from before.
             self._restore_begins = entry.index
+        elif command.HasField("open_transaction"):
+            self._append_open(command.open_transaction, entry.index, self.log_end_offset)
         return True
 
     def forget_durable(self) -> None:
@@ -585,6 +706,16 @@ class Partition:
         return refusals.outside(
             self.name, offset, self.log_start_offset, self.log_end_offset if self.leads else self.high_watermark
         )
+
+    def read_stable(self, offset: int, max_bytes: int) -> list[bytes]:
+        """Does the same as ``read``, with batches before the last stable offset alone."""
+        end = self.last_stable_offset
+        if offset >= end:
+            return []
+        batches = self.read(offset, max_bytes)
+        while batches and parse_header(batches[-1]).base_offset >= end:
+            batches.pop()
+        return batches
 
     def read(self, offset: int, max_bytes: int) -> list[bytes]:
         """Returns committed batches from the one that contains ``offset``, as stored; at least one if there is one.

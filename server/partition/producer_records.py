@@ -40,6 +40,7 @@ def record_of(producer_id: int, state: ProducerState, digests: EpochDigests | No
     batches = [
         ProducerBatch(base_sequence=each.base_sequence, record_count=each.record_count, base_offset=each.base_offset)
         for each in state.batches
+        if each.record_count
     ]
     rows = (digests.row(number) or b"" for number in range(digests.rows)) if digests is not None else ()
     return ProducerRecord(

@@ -9,6 +9,8 @@ from quorumlog.wire.entry import FIRST_NAMED_PRODUCER_ID, SEQUENCE_MODULUS, Batc
 
 #: Batches remembered per producer: as many as a producer may have in flight.
 REMEMBERED_BATCHES = 5
+#: The largest epoch of a producer with transactions: Kafka's batches have 16 bits for it.
+MAX_TRANSACTIONAL_EPOCH = (1 << 15) - 1
 
 _ROW_HEAD = struct.Struct("<qQBB")
 _ROW_BATCH = struct.Struct("<iIqQ")
@@ -37,7 +39,8 @@ class ProducerState(NamedTuple):
     """One producer's epoch.
 
     Arguments:
-        batches: its last ones, oldest first, at least one.
+        batches: its last ones, oldest first, at least one. In an epoch that a transaction started, the first is
+            the entry that did, without records.
         records: number of records in all consecutive batches of the epoch here.
         replayable: True if the epoch may be sent again from its start.
     """
@@ -73,6 +76,16 @@ class ProducerState(NamedTuple):
         remembered = (self.next_sequence - oldest) % SEQUENCE_MODULUS
         distance = (oldest - header.base_sequence) % SEQUENCE_MODULUS
         return header.record_count <= distance <= min(self.records - remembered, SEQUENCE_MODULUS // 2)
+
+
+def without_batches(epoch: int, offset: int, index: int) -> ProducerState:
+    """Returns the state of a producer at the start of an epoch that a transaction, not a batch, has started.
+
+    Arguments:
+        offset: the end of the log there.
+        index: of the entry.
+    """
+    return ProducerState(epoch, (RememberedBatch(0, 0, offset, index),), 0, replayable=False)
 
 
 def with_batch(known: ProducerState | None, header: BatchHeader, base_offset: int, index: int) -> ProducerState:

@@ -28,8 +28,16 @@ from operator import itemgetter
 
 from quorumlog.server.metadata.producer_names import NamedProducers
 from quorumlog.server.partition.epoch_digests import MAX_EPOCH_BATCHES, EpochDigests
+from quorumlog.server.partition.open_transactions import OpenTransactions
 from quorumlog.server.partition.producer_records import RestoredProducer, record_of
-from quorumlog.server.partition.producer_state import ProducerState, decode, encode, is_named, with_batch
+from quorumlog.server.partition.producer_state import (
+    ProducerState,
+    decode,
+    encode,
+    is_named,
+    with_batch,
+    without_batches,
+)
 from quorumlog.v1.admin_pb2 import ProducerRecord
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.entry import SEQUENCE_MODULUS, BatchHeader
@@ -83,7 +91,7 @@ class ProducerTable:
 
     __slots__ = (
         "_applied", "_digests", "_dirty", "_dirty_digests", "_forgotten_dirty", "_forgotten_index", "_limit", "_named",
-        "_named_apart_dirty", "_names", "_tail", "named_apart",
+        "_named_apart_dirty", "_names", "_tail", "named_apart", "transactions",
     )  # fmt: skip
 
     def __init__(self, limit: int, names: Callable[[], NamedProducers] = nobody_has_claimed) -> None:
@@ -95,6 +103,8 @@ class ProducerTable:
         self._digests: dict[tuple[int, int], EpochDigests] = {}
         self._limit = limit
         self._names = names
+        #: The transactions of the partition: a producer with an open one is never forgotten.
+        self.transactions: OpenTransactions | None = None
         #: Deletions up to this entry of the metadata log have made the log forget named identities.
         self._forgotten_index = 0
         self._forgotten_dirty = False
@@ -274,10 +284,43 @@ class ProducerTable:
         tail = self._tail.get(producer)
         if tail is not None and tail.last.log_index <= index:
             del self._tail[producer]
+        self._forget_one_too_many()
+
+    def _forget_one_too_many(self) -> None:
         # Named producers have a limit of their own: they must not shorten how long the others are remembered.
         counted = len(self._applied) if self.named_apart else len(self)
-        if counted > self._limit and self._applied:
-            self._forget(next(iter(self._applied)))
+        if counted > self._limit and (oldest := self._oldest()) is not None:
+            self._forget(oldest)
+
+    def _oldest(self) -> int | None:
+        """Returns the unnamed producer that has been inactive for longest, of those that may be forgotten."""
+        if self.transactions is None:
+            return next(iter(self._applied), None)
+        return next((producer for producer in self._applied if producer not in self.transactions.open), None)
+
+    def raise_epoch(self, producer: int, epoch: int, offset: int, index: int, *, applied: bool) -> None:
+        """Starts an epoch of an unnamed producer by an entry of a transaction: earlier ones are fenced from there on.
+        It has no effect if the producer has that epoch already, or a later one.
+
+        Arguments:
+            offset: the end of the log there.
+            index: of the entry.
+            applied: the entry is committed; otherwise a leader has appended it.
+        """
+        known = self._applied.get(producer) if applied else self.known(producer)
+        if known is not None and known.epoch >= epoch:
+            return
+        state = without_batches(epoch, offset, index)
+        if not applied:
+            self._tail[producer] = state
+            return
+        self._applied.pop(producer, None)
+        self._applied[producer] = state
+        self._dirty.add(producer)
+        tail = self._tail.get(producer)
+        if tail is not None and tail.last.log_index <= index:
+            del self._tail[producer]
+        self._forget_one_too_many()
 
     def _mark_digests(self, producer: int, first: int, end: int) -> None:
         marked = self._dirty_digests.get(producer, (first, end))
@@ -285,9 +328,8 @@ class ProducerTable:
 
     def forget(self, up_to_index: int) -> None:
         """Forgets the unnamed producers whose last batch is at or below an index."""
-        while self._applied:
-            producer, state = next(iter(self._applied.items()))
-            if state.last.log_index > up_to_index:
+        while (producer := self._oldest()) is not None:
+            if self._applied[producer].last.log_index > up_to_index:
                 return
             self._forget(producer)
 
@@ -339,6 +381,8 @@ class ProducerTable:
         """Yields the backup records of the applied part: the producers with ids above ``after``, in their order."""
         for producer in sorted(each for each in (*self._applied, *self._named) if each > after):
             state = self._table_of(producer)[producer]
+            if not state.records:
+                continue  # Only transactions without records have started its epoch.
             yield record_of(producer, state, self._digests[producer, state.epoch] if state.replayable else None)
 
     def count_named_apart(self) -> None:
@@ -359,13 +403,15 @@ class ProducerTable:
     def _forget(self, producer: int) -> None:
         del self._applied[producer]
         self._dirty.add(producer)
+        if self.transactions is not None:
+            self.transactions.forget(producer)
 
     @property
     def oldest_index(self) -> int | None:
-        """Index of the last batch of the unnamed producer that has been inactive for longest."""
-        for state in self._applied.values():
-            return state.last.log_index
-        return None
+        """Index of the last batch of the unnamed producer that has been inactive for longest, of those that may be
+        forgotten."""
+        oldest = self._oldest()
+        return None if oldest is None else self._applied[oldest].last.log_index
 
     def __len__(self) -> int:
         return len(self._applied) + len(self._named)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from quorumlog.raft.errors import ProposalRefusedError, Refusal, UnreadableEntryError
 from quorumlog.raft.group import RaftGroup
+from quorumlog.server.metadata.records import THIRD_FEATURE_LEVEL
+from quorumlog.server.partition.producer_table import Refused
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -51,6 +53,11 @@ def other_epoch(name: str, raft: RaftGroup, leader_epoch: int) -> errors_pb2.Err
     return error(
         ErrorCode.UNKNOWN_LEADER_EPOCH, f"this node has {name} only up to epoch {raft.term}; try again shortly"
     )
+
+
+def of_batch(refused: Refused) -> errors_pb2.Error:
+    """Returns the error for a batch that its producer may not append."""
+    return error(refused.code, refused.message)
 
 
 def being_restored(name: str) -> errors_pb2.Error:
@@ -127,3 +134,46 @@ def unreadable(name: str, damage: UnreadableEntryError) -> errors_pb2.Error:
         ErrorCode.STORAGE_ERROR,
         f"entry {damage.index} of {name} is damaged on this node and not yet repaired; try again shortly",
     )
+
+
+def no_transactions_yet(level: int) -> errors_pb2.Error:
+    """Returns the error for a transaction while nodes of an older version are in the cluster."""
+    return error(
+        ErrorCode.UNSUPPORTED_VERSION,
+        f"transactions need feature level {THIRD_FEATURE_LEVEL}, the cluster is at {level}: upgrade all nodes, see"
+        " quorumlog features describe",
+    )
+
+
+def transaction_over(name: str, producer_id: int) -> errors_pb2.Error:
+    """Returns the error for a transaction that is decided, or whose producer has a later epoch."""
+    return error(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"the transaction of producer {producer_id} in {name} is over: start another one",
+    )
+
+
+def other_transaction_open(name: str, producer_id: int) -> errors_pb2.Error:
+    """Returns the error for a transaction whose predecessor has no marker yet."""
+    return error(
+        ErrorCode.SERVER_BUSY,
+        f"the former transaction of producer {producer_id} in {name} is not ended yet; try again shortly",
+    )
+
+
+def too_many_transactions(name: str, open_ones: int, aborted: int) -> errors_pb2.Error:
+    """Returns the error for a transaction that a partition has no room for."""
+    return error(
+        ErrorCode.SERVER_BUSY,
+        f"{name} has {open_ones} open transactions and {aborted} aborted ones that are still in its log: try again when"
+        " some have ended, or retention has removed some",
+    )
+
+
+def outside_of_transaction(name: str, producer_id: int, *, is_transactional: bool) -> errors_pb2.Error:
+    """Returns the error for a batch that contradicts its producer's transaction."""
+    if is_transactional:
+        what = f"no transaction of producer {producer_id} is open in {name} in this epoch"
+    else:
+        what = f"a transaction of producer {producer_id} is open in {name}, to which the batch does not belong"
+    return error(ErrorCode.INVALID_RECORD, what)

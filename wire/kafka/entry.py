@@ -55,6 +55,8 @@ _MOST_LEADER_EPOCH = (1 << 31) - 1
 PLACE_BYTES = 16
 _ALIGNMENT = 8
 _ATTRIBUTES_AT = 54
+#: Attributes that no entry of a producer's batch has.
+_NOT_PRODUCED = ~(Attributes.KAFKA.value | Attributes.NULL_KEYS.value | Attributes.TRANSACTIONAL.value)
 _LENGTH = struct.Struct(">i")
 _LENGTH_AT, _LENGTH_COUNTS_FROM = 8, 12
 #: Codecs that compaction uses for the records instead: the nearest of ours.
@@ -115,7 +117,7 @@ def check_kafka_entry(entry: bytes, header: BatchHeader) -> None:
     batch = kafka_batch_in(entry)
     kafka = parse_kafka_header(batch)
     check_produced_header(batch, kafka)
-    if header.attributes & ~(Attributes.KAFKA | Attributes.NULL_KEYS | Attributes.TRANSACTIONAL):
+    if header.attributes.value & _NOT_PRODUCED:
         raise impossible(f"attributes {header.attributes!r}, which no Kafka batch has")
     if header.is_transactional is not kafka.is_transactional:
         raise impossible("an attribute of transactions that its entry contradicts")

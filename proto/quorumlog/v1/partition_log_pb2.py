@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from quorumlog.v1 import admin_pb2 as quorumlog_dot_v1_dot_admin__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n quorumlog/v1/partition_log.proto\x12\x0cquorumlog.v1\x1a\x18quorumlog/v1/admin.proto\"\xdd\x03\n\x10PartitionCommand\x12)\n\x08trim_log\x18\x01 \x01(\x0b\x32\x15.quorumlog.v1.TrimLogH\x00\x12/\n\x0b\x63ompact_log\x18\x02 \x01(\x0b\x32\x18.quorumlog.v1.CompactLogH\x00\x12\x39\n\x10\x66orget_producers\x18\x03 \x01(\x0b\x32\x1d.quorumlog.v1.ForgetProducersH\x00\x12\x44\n\x16\x66orget_named_producers\x18\x04 \x01(\x0b\x32\".quorumlog.v1.ForgetNamedProducersH\x00\x12:\n\x11\x63ount_named_apart\x18\x05 \x01(\x0b\x32\x1d.quorumlog.v1.CountNamedApartH\x00\x12\x33\n\rbegin_restore\x18\n \x01(\x0b\x32\x1a.quorumlog.v1.BeginRestoreH\x00\x12<\n\x11restore_producers\x18\x0b \x01(\x0b\x32\x1f.quorumlog.v1.RestoredProducersH\x00\x12\x35\n\x0e\x66inish_restore\x18\x0c \x01(\x0b\x32\x1b.quorumlog.v1.FinishRestoreH\x00\x42\x06\n\x04\x62ody\"#\n\x07TrimLog\x12\x18\n\x10log_start_offset\x18\x01 \x01(\x03\"\xcc\x01\n\nCompactLog\x12\x12\n\nend_offset\x18\x01 \x01(\x03\x12\x14\n\x0ctimestamp_ms\x18\x02 \x01(\x03\x12\x1b\n\x13\x64\x65lete_retention_ms\x18\x03 \x01(\x03\x12\x18\n\x10\x63ompacted_offset\x18\x04 \x01(\x03\x12\x14\n\x0c\x63ontent_hash\x18\x05 \x01(\x0c\x12\x19\n\x0cretention_ms\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12\x1b\n\x13\x61ppend_time_step_ms\x18\x07 \x01(\x03\x42\x0f\n\r_retention_ms\"&\n\x0f\x46orgetProducers\x12\x13\n\x0bup_to_index\x18\x01 \x01(\x04\"C\n\x14\x46orgetNamedProducers\x12\x14\n\x0cproducer_ids\x18\x01 \x03(\x06\x12\x15\n\rdeleted_index\x18\x02 \x01(\x04\"\x11\n\x0f\x43ountNamedApart\"k\n\x0c\x42\x65ginRestore\x12\x12\n\nrestore_id\x18\x01 \x01(\x0c\x12\x18\n\x10log_start_offset\x18\x02 \x01(\x03\x12\x13\n\x0bnext_offset\x18\x03 \x01(\x03\x12\x18\n\x10\x63ompacted_offset\x18\x04 \x01(\x03\")\n\rFinishRestore\x12\x18\n\x10log_start_offset\x18\x01 \x01(\x03\"R\n\x10PartitionRestore\x12\x12\n\nrestore_id\x18\x01 \x01(\x0c\x12\x10\n\x08\x66inished\x18\x02 \x01(\x08\x12\x18\n\x10\x63ompacted_offset\x18\x03 \x01(\x03\"\xb9\x02\n\x11PartitionSnapshot\x12\x13\n\x0bnext_offset\x18\x01 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x02 \x01(\x03\x12\x13\n\x0btable_index\x18\x03 \x01(\x04\x12\x18\n\x10\x63ompacted_offset\x18\x04 \x01(\x03\x12\x14\n\x0c\x63ontent_hash\x18\x05 \x01(\x0c\x12$\n\x04rows\x18\x06 \x03(\x0b\x32\x16.quorumlog.v1.TableRow\x12\x19\n\x11\x62\x61tch_end_offsets\x18\x07 \x03(\x03\x12\x1f\n\x17\x62\x61tch_max_timestamps_ms\x18\x08 \x03(\x03\x12\x14\n\x0cstate_slices\x18\t \x01(\r\x12\x1b\n\x13\x62\x61tch_end_positions\x18\n \x03(\x03\x12\x1b\n\x13\x62\x61tch_kept_since_ms\x18\x0b \x03(\x03\"\xa9\x01\n\x0f\x43ompactionState\x12\x30\n\x07pending\x18\x01 \x03(\x0b\x32\x1f.quorumlog.v1.PendingCompaction\x12\x17\n\x0flast_end_offset\x18\x02 \x01(\x03\x12\x18\n\x10\x63ompacted_offset\x18\x03 \x01(\x03\x12\x14\n\x0c\x63ontent_hash\x18\x04 \x01(\x0c\x12\x1b\n\x13\x61ppend_time_step_ms\x18\x05 \x01(\x03\"m\n\x11PendingCompaction\x12\'\n\x05point\x18\x01 \x01(\x0b\x32\x18.quorumlog.v1.CompactLog\x12\x18\n\x10log_start_offset\x18\x02 \x01(\x03\x12\x15\n\rexpected_hash\x18\x03 \x01(\x0c\"&\n\x08TableRow\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n quorumlog/v1/partition_log.proto\x12\x0cquorumlog.v1\x1a\x18quorumlog/v1/admin.proto\"\x98\x04\n\x10PartitionCommand\x12)\n\x08trim_log\x18\x01 \x01(\x0b\x32\x15.quorumlog.v1.TrimLogH\x00\x12/\n\x0b\x63ompact_log\x18\x02 \x01(\x0b\x32\x18.quorumlog.v1.CompactLogH\x00\x12\x39\n\x10\x66orget_producers\x18\x03 \x01(\x0b\x32\x1d.quorumlog.v1.ForgetProducersH\x00\x12\x44\n\x16\x66orget_named_producers\x18\x04 \x01(\x0b\x32\".quorumlog.v1.ForgetNamedProducersH\x00\x12:\n\x11\x63ount_named_apart\x18\x05 \x01(\x0b\x32\x1d.quorumlog.v1.CountNamedApartH\x00\x12\x39\n\x10open_transaction\x18\x06 \x01(\x0b\x32\x1d.quorumlog.v1.OpenTransactionH\x00\x12\x33\n\rbegin_restore\x18\n \x01(\x0b\x32\x1a.quorumlog.v1.BeginRestoreH\x00\x12<\n\x11restore_producers\x18\x0b \x01(\x0b\x32\x1f.quorumlog.v1.RestoredProducersH\x00\x12\x35\n\x0e\x66inish_restore\x18\x0c \x01(\x0b\x32\x1b.quorumlog.v1.FinishRestoreH\x00\x42\x06\n\x04\x62ody\"#\n\x07TrimLog\x12\x18\n\x10log_start_offset\x18\x01 \x01(\x03\"\xcc\x01\n\nCompactLog\x12\x12\n\nend_offset\x18\x01 \x01(\x03\x12\x14\n\x0ctimestamp_ms\x18\x02 \x01(\x03\x12\x1b\n\x13\x64\x65lete_retention_ms\x18\x03 \x01(\x03\x12\x18\n\x10\x63ompacted_offset\x18\x04 \x01(\x03\x12\x14\n\x0c\x63ontent_hash\x18\x05 \x01(\x0c\x12\x19\n\x0cretention_ms\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12\x1b\n\x13\x61ppend_time_step_ms\x18\x07 \x01(\x03\x42\x0f\n\r_retention_ms\"&\n\x0f\x46orgetProducers\x12\x13\n\x0bup_to_index\x18\x01 \x01(\x04\"C\n\x14\x46orgetNamedProducers\x12\x14\n\x0cproducer_ids\x18\x01 \x03(\x06\x12\x15\n\rdeleted_index\x18\x02 \x01(\x04\"\x11\n\x0f\x43ountNamedApart\"\x82\x01\n\x0fOpenTransaction\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x06\x12\x16\n\x0eproducer_epoch\x18\x02 \x01(\r\x12\x13\n\x0b\x63oordinator\x18\x03 \x01(\r\x12\x15\n\renlisted_term\x18\x04 \x01(\x04\x12\x16\n\x0e\x65nlisted_index\x18\x05 \x01(\x04\"k\n\x0c\x42\x65ginRestore\x12\x12\n\nrestore_id\x18\x01 \x01(\x0c\x12\x18\n\x10log_start_offset\x18\x02 \x01(\x03\x12\x13\n\x0bnext_offset\x18\x03 \x01(\x03\x12\x18\n\x10\x63ompacted_offset\x18\x04 \x01(\x03\")\n\rFinishRestore\x12\x18\n\x10log_start_offset\x18\x01 \x01(\x03\"R\n\x10PartitionRestore\x12\x12\n\nrestore_id\x18\x01 \x01(\x0c\x12\x10\n\x08\x66inished\x18\x02 \x01(\x08\x12\x18\n\x10\x63ompacted_offset\x18\x03 \x01(\x03\"\xb9\x02\n\x11PartitionSnapshot\x12\x13\n\x0bnext_offset\x18\x01 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x02 \x01(\x03\x12\x13\n\x0btable_index\x18\x03 \x01(\x04\x12\x18\n\x10\x63ompacted_offset\x18\x04 \x01(\x03\x12\x14\n\x0c\x63ontent_hash\x18\x05 \x01(\x0c\x12$\n\x04rows\x18\x06 \x03(\x0b\x32\x16.quorumlog.v1.TableRow\x12\x19\n\x11\x62\x61tch_end_offsets\x18\x07 \x03(\x03\x12\x1f\n\x17\x62\x61tch_max_timestamps_ms\x18\x08 \x03(\x03\x12\x14\n\x0cstate_slices\x18\t \x01(\r\x12\x1b\n\x13\x62\x61tch_end_positions\x18\n \x03(\x03\x12\x1b\n\x13\x62\x61tch_kept_since_ms\x18\x0b \x03(\x03\"\xa9\x01\n\x0f\x43ompactionState\x12\x30\n\x07pending\x18\x01 \x03(\x0b\x32\x1f.quorumlog.v1.PendingCompaction\x12\x17\n\x0flast_end_offset\x18\x02 \x01(\x03\x12\x18\n\x10\x63ompacted_offset\x18\x03 \x01(\x03\x12\x14\n\x0c\x63ontent_hash\x18\x04 \x01(\x0c\x12\x1b\n\x13\x61ppend_time_step_ms\x18\x05 \x01(\x03\"m\n\x11PendingCompaction\x12\'\n\x05point\x18\x01 \x01(\x0b\x32\x18.quorumlog.v1.CompactLog\x12\x18\n\x10log_start_offset\x18\x02 \x01(\x03\x12\x15\n\rexpected_hash\x18\x03 \x01(\x0c\"&\n\x08TableRow\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,29 +33,31 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'quorumlog.v1.partition_log_
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PARTITIONCOMMAND']._serialized_start=77
-  _globals['_PARTITIONCOMMAND']._serialized_end=554
-  _globals['_TRIMLOG']._serialized_start=556
-  _globals['_TRIMLOG']._serialized_end=591
-  _globals['_COMPACTLOG']._serialized_start=594
-  _globals['_COMPACTLOG']._serialized_end=798
-  _globals['_FORGETPRODUCERS']._serialized_start=800
-  _globals['_FORGETPRODUCERS']._serialized_end=838
-  _globals['_FORGETNAMEDPRODUCERS']._serialized_start=840
-  _globals['_FORGETNAMEDPRODUCERS']._serialized_end=907
-  _globals['_COUNTNAMEDAPART']._serialized_start=909
-  _globals['_COUNTNAMEDAPART']._serialized_end=926
-  _globals['_BEGINRESTORE']._serialized_start=928
-  _globals['_BEGINRESTORE']._serialized_end=1035
-  _globals['_FINISHRESTORE']._serialized_start=1037
-  _globals['_FINISHRESTORE']._serialized_end=1078
-  _globals['_PARTITIONRESTORE']._serialized_start=1080
-  _globals['_PARTITIONRESTORE']._serialized_end=1162
-  _globals['_PARTITIONSNAPSHOT']._serialized_start=1165
-  _globals['_PARTITIONSNAPSHOT']._serialized_end=1478
-  _globals['_COMPACTIONSTATE']._serialized_start=1481
-  _globals['_COMPACTIONSTATE']._serialized_end=1650
-  _globals['_PENDINGCOMPACTION']._serialized_start=1652
-  _globals['_PENDINGCOMPACTION']._serialized_end=1761
-  _globals['_TABLEROW']._serialized_start=1763
-  _globals['_TABLEROW']._serialized_end=1801
+  _globals['_PARTITIONCOMMAND']._serialized_end=613
+  _globals['_TRIMLOG']._serialized_start=615
+  _globals['_TRIMLOG']._serialized_end=650
+  _globals['_COMPACTLOG']._serialized_start=653
+  _globals['_COMPACTLOG']._serialized_end=857
+  _globals['_FORGETPRODUCERS']._serialized_start=859
+  _globals['_FORGETPRODUCERS']._serialized_end=897
+  _globals['_FORGETNAMEDPRODUCERS']._serialized_start=899
+  _globals['_FORGETNAMEDPRODUCERS']._serialized_end=966
+  _globals['_COUNTNAMEDAPART']._serialized_start=968
+  _globals['_COUNTNAMEDAPART']._serialized_end=985
+  _globals['_OPENTRANSACTION']._serialized_start=988
+  _globals['_OPENTRANSACTION']._serialized_end=1118
+  _globals['_BEGINRESTORE']._serialized_start=1120
+  _globals['_BEGINRESTORE']._serialized_end=1227
+  _globals['_FINISHRESTORE']._serialized_start=1229
+  _globals['_FINISHRESTORE']._serialized_end=1270
+  _globals['_PARTITIONRESTORE']._serialized_start=1272
+  _globals['_PARTITIONRESTORE']._serialized_end=1354
+  _globals['_PARTITIONSNAPSHOT']._serialized_start=1357
+  _globals['_PARTITIONSNAPSHOT']._serialized_end=1670
+  _globals['_COMPACTIONSTATE']._serialized_start=1673
+  _globals['_COMPACTIONSTATE']._serialized_end=1842
+  _globals['_PENDINGCOMPACTION']._serialized_start=1844
+  _globals['_PENDINGCOMPACTION']._serialized_end=1953
+  _globals['_TABLEROW']._serialized_start=1955
+  _globals['_TABLEROW']._serialized_end=1993
 # @@protoc_insertion_point(module_scope)

@@ -30,6 +30,7 @@ class PartitionCommand(_message.Message):
     FORGET_PRODUCERS_FIELD_NUMBER: _builtins.int
     FORGET_NAMED_PRODUCERS_FIELD_NUMBER: _builtins.int
     COUNT_NAMED_APART_FIELD_NUMBER: _builtins.int
+    OPEN_TRANSACTION_FIELD_NUMBER: _builtins.int
     BEGIN_RESTORE_FIELD_NUMBER: _builtins.int
     RESTORE_PRODUCERS_FIELD_NUMBER: _builtins.int
     FINISH_RESTORE_FIELD_NUMBER: _builtins.int
@@ -54,6 +55,10 @@ class PartitionCommand(_message.Message):
         """Producers with a name no longer count among those of which the oldest is forgotten."""
 
     @_builtins.property
+    def open_transaction(self) -> Global___OpenTransaction:
+        """A producer's transaction opens."""
+
+    @_builtins.property
     def begin_restore(self) -> Global___BeginRestore:
         """An empty partition is to be restored from a backup."""
 
@@ -73,15 +78,16 @@ class PartitionCommand(_message.Message):
         forget_producers: Global___ForgetProducers | None = ...,
         forget_named_producers: Global___ForgetNamedProducers | None = ...,
         count_named_apart: Global___CountNamedApart | None = ...,
+        open_transaction: Global___OpenTransaction | None = ...,
         begin_restore: Global___BeginRestore | None = ...,
         restore_producers: _admin_pb2.RestoredProducers | None = ...,
         finish_restore: Global___FinishRestore | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["begin_restore", b"begin_restore", "body", b"body", "compact_log", b"compact_log", "count_named_apart", b"count_named_apart", "finish_restore", b"finish_restore", "forget_named_producers", b"forget_named_producers", "forget_producers", b"forget_producers", "restore_producers", b"restore_producers", "trim_log", b"trim_log"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begin_restore", b"begin_restore", "body", b"body", "compact_log", b"compact_log", "count_named_apart", b"count_named_apart", "finish_restore", b"finish_restore", "forget_named_producers", b"forget_named_producers", "forget_producers", b"forget_producers", "open_transaction", b"open_transaction", "restore_producers", b"restore_producers", "trim_log", b"trim_log"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_restore", b"begin_restore", "body", b"body", "compact_log", b"compact_log", "count_named_apart", b"count_named_apart", "finish_restore", b"finish_restore", "forget_named_producers", b"forget_named_producers", "forget_producers", b"forget_producers", "restore_producers", b"restore_producers", "trim_log", b"trim_log"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_restore", b"begin_restore", "body", b"body", "compact_log", b"compact_log", "count_named_apart", b"count_named_apart", "finish_restore", b"finish_restore", "forget_named_producers", b"forget_named_producers", "forget_producers", b"forget_producers", "open_transaction", b"open_transaction", "restore_producers", b"restore_producers", "trim_log", b"trim_log"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["trim_log", "compact_log", "forget_producers", "forget_named_producers", "count_named_apart", "begin_restore", "restore_producers", "finish_restore"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["trim_log", "compact_log", "forget_producers", "forget_named_producers", "count_named_apart", "open_transaction", "begin_restore", "restore_producers", "finish_restore"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -229,6 +235,44 @@ class CountNamedApart(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CountNamedApart: _TypeAlias = CountNamedApart  # noqa: Y015
+
+@_typing.final
+class OpenTransaction(_message.Message):
+    """A producer's transaction opens in the partition. Its batches follow, until a marker ends it (entry.py)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    COORDINATOR_FIELD_NUMBER: _builtins.int
+    ENLISTED_TERM_FIELD_NUMBER: _builtins.int
+    ENLISTED_INDEX_FIELD_NUMBER: _builtins.int
+    producer_id: _builtins.int
+    """The producer."""
+    producer_epoch: _builtins.int
+    """Its epoch: 16 bits."""
+    coordinator: _builtins.int
+    """The partition of the coordinator."""
+    enlisted_term: _builtins.int
+    """Where the coordinator's log has this partition as part of the transaction: the term."""
+    enlisted_index: _builtins.int
+    """The index."""
+    def __init__(
+        self,
+        *,
+        producer_id: _builtins.int = ...,
+        producer_epoch: _builtins.int = ...,
+        coordinator: _builtins.int = ...,
+        enlisted_term: _builtins.int = ...,
+        enlisted_index: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator", b"coordinator", "enlisted_index", b"enlisted_index", "enlisted_term", b"enlisted_term", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenTransaction: _TypeAlias = OpenTransaction  # noqa: Y015
 
 @_typing.final
 class BeginRestore(_message.Message):
