@@ -40,21 +40,26 @@ class TimeFound(NamedTuple):
         return -1 if parse_envelope(self.entry).flags is Flags.GAPS else self.header.max_timestamp_ms
 
 
-def find_time(partition: Partition, reader: StorageReader, timestamp_ms: int, first_offset: int) -> TimeFound | None:
+def find_time(
+    partition: Partition, reader: StorageReader, timestamp_ms: int, first_offset: int, end: int | None = None
+) -> TimeFound | None:
     """Returns the first committed batch from ``first_offset`` on that holds a record at or after a time.
+
+    Arguments:
+        end: the offset before which the batch must start; None: the high watermark.
 
     Returns:
         None if no record is that late.
     """
     start = max(first_offset, partition.log_start_offset)
-    end = partition.high_watermark
+    end = partition.high_watermark if end is None else end
     if start >= end:
         return None
     compacted = partition.compacted_log
     if compacted is not None and start < partition.compacted_offset:
         reached = compacted.first_reaching(timestamp_ms)
         if reached is not None:
-            return _scan(partition, timestamp_ms, start, max(start, reached))
+            return _scan(partition, timestamp_ms, start, max(start, reached), end)
     row = reader.find_batch(partition.group, start, lambda row: row.max_timestamp_ms >= timestamp_ms)
     if row is not None and row.base_offset >= end:
         return None
@@ -64,32 +69,37 @@ def find_time(partition: Partition, reader: StorageReader, timestamp_ms: int, fi
         position = start if durable is None else max(start, durable.last_offset + 1)
     else:
         position = max(start, row.base_offset)
-    return _scan(partition, timestamp_ms, start, position)
+    return _scan(partition, timestamp_ms, start, position, end)
 
 
-def find_latest(partition: Partition, reader: StorageReader) -> TimeFound | None:
+def find_latest(partition: Partition, reader: StorageReader, end: int | None = None) -> TimeFound | None:
     """Returns the first committed batch with a record of the latest timestamp. If that one is no longer kept, the index
     does not contain the latest of the others, and the result is the last batch.
 
+    Arguments:
+        end: the offset before which the batch must start; None: the high watermark.
+
     Returns:
-        None if there is no record.
+        None if there is no record, or the last batch is a marker.
     """
-    last = partition.high_watermark - 1
+    last = (partition.high_watermark if end is None else end) - 1
     if last < partition.log_start_offset:
         return None
     row = reader.find_batch(partition.group, last, lambda row: True)
     if row is not None:
-        result = find_time(partition, reader, row.max_timestamp_ms, 0)
+        result = find_time(partition, reader, row.max_timestamp_ms, 0, end)
         if result is not None:
             return result
     # The last batch was compacted, or is in no index yet.
     entries = partition.read(last, 1)
-    return TimeFound(last, parse_header(entries[0]), entries[0]) if entries else None
+    if not entries or (header := parse_header(entries[0])).is_control:
+        return None
+    return TimeFound(last, header, entries[0])
 
 
-def _scan(partition: Partition, timestamp_ms: int, start: int, position: int) -> TimeFound | None:
-    """Examines batches from ``position`` on; the records before ``start`` do not count."""
-    end = partition.high_watermark
+def _scan(partition: Partition, timestamp_ms: int, start: int, position: int, end: int) -> TimeFound | None:
+    """Examines batches from ``position`` on that start before ``end``; the records before ``start`` do not count, and
+    markers have none."""
     scanned = 0
     while position < end:
         if scanned >= SCAN_BYTES:
@@ -100,7 +110,9 @@ def _scan(partition: Partition, timestamp_ms: int, start: int, position: int) ->
             return None
         for entry in entries:
             header = parse_header(entry)
-            if _max_timestamp_ms(entry, header) >= timestamp_ms:
+            if header.base_offset >= end:
+                return None
+            if not header.is_control and _max_timestamp_ms(entry, header) >= timestamp_ms:
                 return TimeFound(max(start, header.base_offset), header, entry)
             position = header.last_offset + 1
             scanned += len(entry)

@@ -5,6 +5,7 @@ request.
 - `refused_batches.py`: gaps in producers' sequences that this node's own refusals have made.
 - `produce_traces.py`: times at which a batch passed each stage, for clients that request them.
 - `fetch.py`, with `fetch_sessions.py`: consumers read, and wait while there are no records.
+- `isolation.py`: what readers get of a log with transactions.
 - `list_offsets.py`: the first and last offsets of partitions, and offsets by time.
 - `delete_records.py`: advances the log start offset.
 - `partition_restores.py`: the state of a log at one moment, for a backup; the steps of a restore.

@@ -13,6 +13,7 @@ from typing import Protocol
 from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.server.access.permissions import operation_of
 from quorumlog.server.config.options import NodeLimits
+from quorumlog.server.partition.aborted_ranges import AbortedRange
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.refusals import not_here, out_of_sync, unreadable
 from quorumlog.server.partition.restoration import gaps_before
@@ -24,6 +25,7 @@ from quorumlog.server.requests.fetch_sessions import (
     PendingFetch,
     ServedFetchSession,
 )
+from quorumlog.server.requests.isolation import VisibleEntries, read_isolated, stable_end
 from quorumlog.server.requests.partition_errors import PartitionErrors
 from quorumlog.server.step.deadlines import MAX_WAIT_US
 from quorumlog.server.step.events import ClientRequest
@@ -39,7 +41,7 @@ from quorumlog.wire.kafka.entry import is_kafka
 #: Operation that a client needs on each partition's topic.
 _OPERATION = operation_of(data_plane_pb2.FetchRequest)
 #: The part of a partition's state that its readers can observe.
-_Seen = tuple[int, int, int, bool, bool]
+_Seen = tuple[int, int, int, bool, bool, int]
 #: How long a follower may take to reach the offset of a client that came from another replica, before the client has to
 #: go to the leader. Ten heartbeats: each reports to a follower what is committed.
 _CATCH_UP_US = 1_000_000
@@ -217,7 +219,7 @@ class FetchRequests:
             del session.news[reader]
             before = fetch.found.get(reader)
             result = self._read(reader, max(0, budget + (before.size_bytes if before is not None else 0)))
-            offsets = (result.high_watermark, result.log_start_offset)
+            offsets = (result.high_watermark, result.log_start_offset, result.last_stable_offset)
             is_empty = not result.entries and not result.leaves_session and not result.is_behind
             fetch.put(reader, None if session.incremental and is_empty and offsets == reader.told else result)
         if fetch.urgent or fetch.size_bytes >= fetch.min_bytes or now >= fetch.deadline or not session.partitions:
@@ -275,6 +277,8 @@ class FetchRequests:
         return problem
 
     def _read_log(self, reader: FetchedPartition, partition: Partition, budget: int) -> Found:
+        if partition.transactions is not None:
+            return self._read_isolated(reader, partition, budget)
         entries: list[bytes] = []
         fills_answer = False
         if budget > 0:
@@ -293,6 +297,35 @@ class FetchRequests:
         return Found(
             None, partition.high_watermark, partition.log_start_offset, partition.raft.term, entries, size,
             gaps_before(partition.compacted_offset, partition.restoration), fills_answer,
+        )  # fmt: skip
+
+    def _read_isolated(self, reader: FetchedPartition, partition: Partition, budget: int) -> Found:
+        """Does the same as ``_read_log`` for a log with transactions."""
+        session, stable_offset = reader.session, partition.last_stable_offset
+        bounds = (partition.high_watermark, partition.log_start_offset, partition.raft.term)
+        seen = VisibleEntries([], reader.fetch_offset)
+        fills_answer = False
+        if budget > 0:
+            wanted_bytes = reader.max_bytes or self._limits.fetch_bytes
+            level, takes_control = session.isolation_level, session.takes_control_batches
+            try:
+                seen = read_isolated(
+                    partition, reader.fetch_offset, min(wanted_bytes, budget), level, takes_control=takes_control
+                )
+            except UnreadableEntryError as damage:
+                return Found(unreadable(partition.name, damage), -1, *bounds[1:])
+            if seen.problem is None and seen.entries and not session.takes_kafka_batches:
+                seen.entries = before_kafka(seen.entries)
+                seen.problem = None if seen.entries else refuse_kafka(partition.name)
+            if seen.problem is not None:
+                return Found(seen.problem, -1, *bounds[1:])
+            # With what is left out an answer may be small although much was read.
+            is_full = budget <= wanted_bytes or seen.gaps_before > 0
+            fills_answer = bool(seen.entries) and is_full and seen.next_offset < stable_end(partition, level)
+        gaps = max(seen.gaps_before, gaps_before(partition.compacted_offset, partition.restoration))
+        return Found(
+            None, *bounds, seen.entries, sum(map(len, seen.entries)), gaps, fills_answer,
+            last_stable_offset=stable_offset if stable_offset < partition.high_watermark else -1, aborted=seen.aborted,
         )  # fmt: skip
 
     def _read_absent(self, reader: FetchedPartition) -> Found:
@@ -326,17 +359,21 @@ class FetchRequests:
             if result.size_bytes:
                 self._count(reader, result.size_bytes)
                 handed_out += result.size_bytes
-            response.results.add(
+            told = response.results.add(
                 topic_id=reader.topic_id, partition=reader.number, error=result.error,
                 high_watermark=result.high_watermark, log_start_offset=result.log_start_offset,
                 leader_epoch=result.leader_epoch, compacted_offset=result.compacted_offset,
                 preferred_replica=result.preferred_replica,
             )  # fmt: skip
+            if result.last_stable_offset >= 0:
+                told.last_stable_offset = result.last_stable_offset
+            if result.aborted:
+                told.aborted.extend(map(_aborted, result.aborted))
             entries.append(result.entries)
             if result.leaves_session:
                 self._unwatch(session.drop(reader.key))
                 continue
-            reader.told = (result.high_watermark, result.log_start_offset)
+            reader.told = (result.high_watermark, result.log_start_offset, result.last_stable_offset)
             if result.entries:
                 reader.fetch_offset = parse_header(result.entries[-1]).last_offset + 1
                 session.news[reader] = None
@@ -441,7 +478,15 @@ def failed_fetch(request: data_plane_pb2.FetchRequest, problem: errors_pb2.Error
 
 def _seen(partition: Partition) -> _Seen:
     raft = partition.raft
-    return partition.high_watermark, partition.log_start_offset, raft.term, partition.leads, partition.follows
+    stable_offset = -1 if partition.transactions is None else partition.last_stable_offset
+    return (
+        partition.high_watermark, partition.log_start_offset, raft.term, partition.leads, partition.follows,
+        stable_offset,
+    )  # fmt: skip
+
+
+def _aborted(aborted: AbortedRange) -> data_plane_pb2.AbortedTransaction:
+    return data_plane_pb2.AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
 
 
 def before_kafka(entries: Sequence[bytes]) -> list[bytes]:

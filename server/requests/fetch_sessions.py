@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from quorumlog.server.partition.aborted_ranges import AbortedRange
 from quorumlog.server.step.request_context import UNKNOWN_CLIENT, RequestContext
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
@@ -21,8 +22,8 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 #: Time without use after which a session may be evicted.
 IDLE_US = 120_000_000
-#: Value of ``told`` for a partition of which the client has received neither a high watermark nor a log start offset.
-NOTHING_TOLD = (-1, -1)
+#: Value of ``told`` for a partition of which the client has received no bounds.
+NOTHING_TOLD = (-1, -1, -1)
 
 
 @dataclass(slots=True, eq=False)
@@ -32,7 +33,8 @@ class FetchedPartition:
     Arguments:
         group: its Raft group; None if this node has no replica of it.
         fetch_offset: the next offset to send.
-        told: the high watermark and the log start offset that the client received last.
+        told: the high watermark, the log start offset and the last stable offset that the client received last; -1 for
+            a last stable offset that is the high watermark.
         allowed_by: the version of the ACLs that allow the client to read it; None if not yet decided.
         behind_since: when the replica here, a follower, was first found not to have reached ``fetch_offset``; None if
             it has (µs).
@@ -45,7 +47,7 @@ class FetchedPartition:
     fetch_offset: int
     leader_epoch: int
     max_bytes: int
-    told: tuple[int, int] = NOTHING_TOLD
+    told: tuple[int, int, int] = NOTHING_TOLD
     allowed_by: int | None = None
     behind_since: int | None = None
 
@@ -67,6 +69,7 @@ class ServedFetchSession:
         news: partitions that may have data or an error; the one that has waited longest for its entries comes first.
         waiting: id of the request that waits for data or an error.
         takes_kafka_batches: True if its newest request accepts batches of Kafka clients.
+        isolation_level, takes_control_batches: of its newest request.
         client_rack: of its newest request; empty if the client does not want a replica in its rack.
         from_replicas: True if its newest request accepts answers of replicas that do not lead.
         used_us: time of its newest request.
@@ -80,12 +83,16 @@ class ServedFetchSession:
     news: dict[FetchedPartition, None] = field(default_factory=dict)
     waiting: int | None = None
     takes_kafka_batches: bool = False
+    isolation_level: data_plane_pb2.IsolationLevel.ValueType = data_plane_pb2.ISOLATION_LEVEL_UNSPECIFIED
+    takes_control_batches: bool = False
     client_rack: str = ""
     from_replicas: bool = False
 
     def take_options(self, request: data_plane_pb2.FetchRequest) -> None:
         """Applies the options of its newest request, which hold for all its partitions."""
         self.takes_kafka_batches = request.takes_kafka_batches
+        self.isolation_level = request.isolation_level
+        self.takes_control_batches = request.takes_control_batches
         self.client_rack = request.client_rack
         self.from_replicas = request.from_replicas or bool(request.client_rack)
 
@@ -120,6 +127,8 @@ class Found:
         fills_answer: True if there are more entries than fit into the answer.
         preferred_replica: the node that the client should read from; None: this one.
         is_behind: this replica, a follower, has not reached the offset yet.
+        last_stable_offset: -1 if it is the high watermark.
+        aborted: the aborted transactions that the client leaves out itself.
     """
 
     error: errors_pb2.Error | None = None
@@ -132,6 +141,8 @@ class Found:
     fills_answer: bool = False
     preferred_replica: int | None = None
     is_behind: bool = False
+    last_stable_offset: int = -1
+    aborted: list[AbortedRange] = field(default_factory=list)
 
     @property
     def leaves_session(self) -> bool:

@@ -17,6 +17,7 @@ from quorumlog.server.partition.refusals import unreadable
 from quorumlog.server.partition.time_lookup import find_latest, find_time
 from quorumlog.server.replicas.replicas import Replicas
 from quorumlog.server.requests.fetch import refuse_kafka
+from quorumlog.server.requests.isolation import refuse_transactions, stable_end
 from quorumlog.server.requests.partition_errors import PartitionErrors
 from quorumlog.server.step.deadlines import wait_us
 from quorumlog.server.step.events import ClientRequest
@@ -52,6 +53,7 @@ class _Lookup:
         client: the client that asks.
         waiting: slots by group, each with the term and heartbeat round that must be confirmed.
         takes_kafka_batches: True if the client can read a batch of a Kafka client.
+        isolation_level: which records of transactions it reads.
         times, entry_bytes: lookups by timestamp or epoch made for the answer so far, and bytes of batches in it.
     """
 
@@ -61,6 +63,7 @@ class _Lookup:
     wanted: Sequence[data_plane_pb2.ListOffsetsPartition]
     response: data_plane_pb2.ListOffsetsResponse
     takes_kafka_batches: bool
+    isolation_level: data_plane_pb2.IsolationLevel.ValueType
     waiting: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
     times: int = 0
     entry_bytes: int = 0
@@ -107,8 +110,9 @@ class OffsetRequests:
         response = data_plane_pb2.ListOffsetsResponse()
         deadline = time.now + wait_us(request.timeout_ms)
         lookup = _Lookup(
-            asked.request_id, deadline, asked.client, request.partitions, response, request.takes_kafka_batches
-        )
+            asked.request_id, deadline, asked.client, request.partitions, response, request.takes_kafka_batches,
+            request.isolation_level,
+        )  # fmt: skip
         for wanted in request.partitions:
             self._begin(time.now, asked.client, lookup, wanted)
         self._lookups.add(lookup)
@@ -201,7 +205,7 @@ class OffsetRequests:
         if wanted.timestamp_ms == EARLIEST:
             result.offset = partition.log_start_offset
         elif wanted.timestamp_ms == LATEST:
-            result.offset = partition.high_watermark
+            result.offset = stable_end(partition, lookup.isolation_level)
         elif lookup.times >= TIMES_PER_ANSWER or lookup.entry_bytes >= ENTRY_BYTES_PER_ANSWER:
             result.offset, result.unfinished = wanted.first_offset, True
         else:
@@ -224,10 +228,11 @@ class OffsetRequests:
             if end is not None:
                 result.epoch, result.offset = end
             return
+        log_end = stable_end(partition, lookup.isolation_level)
         hit = (
-            find_latest(partition, self._reader)
+            find_latest(partition, self._reader, log_end)
             if wanted.timestamp_ms == LATEST_TIME
-            else find_time(partition, self._reader, wanted.timestamp_ms, wanted.first_offset)
+            else find_time(partition, self._reader, wanted.timestamp_ms, wanted.first_offset, log_end)
         )
         if hit is None:
             return
@@ -238,6 +243,8 @@ class OffsetRequests:
             result.timestamp_ms = hit.append_time_ms
         elif hit.header.is_kafka and not lookup.takes_kafka_batches:
             _fail(result, refuse_kafka(partition.name))
+        elif hit.header.is_transactional and lookup.isolation_level == data_plane_pb2.ISOLATION_LEVEL_UNSPECIFIED:
+            _fail(result, refuse_transactions(partition.name))
         else:
             result.entry = hit.entry
             lookup.entry_bytes += len(hit.entry)

@@ -12,6 +12,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from quorumlog.v1 import errors_pb2 as _errors_pb2
 import builtins as _builtins
 import sys
@@ -23,6 +24,30 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _IsolationLevel:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _IsolationLevelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IsolationLevel.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ISOLATION_LEVEL_UNSPECIFIED: _IsolationLevel.ValueType  # 0
+    """The client does not know of transactions."""
+    ISOLATION_LEVEL_READ_UNCOMMITTED: _IsolationLevel.ValueType  # 1
+    """All of them."""
+    ISOLATION_LEVEL_READ_COMMITTED: _IsolationLevel.ValueType  # 2
+    """Those of committed ones, up to the first record of the oldest open one (the last stable offset)."""
+
+class IsolationLevel(_IsolationLevel, metaclass=_IsolationLevelEnumTypeWrapper):
+    """Which records of transactions a client reads."""
+
+ISOLATION_LEVEL_UNSPECIFIED: IsolationLevel.ValueType  # 0
+"""The client does not know of transactions."""
+ISOLATION_LEVEL_READ_UNCOMMITTED: IsolationLevel.ValueType  # 1
+"""All of them."""
+ISOLATION_LEVEL_READ_COMMITTED: IsolationLevel.ValueType  # 2
+"""Those of committed ones, up to the first record of the oldest open one (the last stable offset)."""
+Global___IsolationLevel: _TypeAlias = IsolationLevel  # noqa: Y015
 
 @_typing.final
 class ProduceRequest(_message.Message):
@@ -308,6 +333,8 @@ class FetchRequest(_message.Message):
     TELLS_ALL_FIELD_NUMBER: _builtins.int
     CLIENT_RACK_FIELD_NUMBER: _builtins.int
     FROM_REPLICAS_FIELD_NUMBER: _builtins.int
+    ISOLATION_LEVEL_FIELD_NUMBER: _builtins.int
+    TAKES_CONTROL_BATCHES_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
     """Chosen by the client; returned in the response."""
     max_wait_ms: _builtins.int
@@ -335,6 +362,15 @@ class FetchRequest(_message.Message):
     """
     from_replicas: _builtins.bool
     """Replicas that do not lead answer, too. Clients that choose the replica themselves set it."""
+    isolation_level: Global___IsolationLevel.ValueType
+    """Which records of transactions the client reads. Unspecified: it cannot read any, nor what comes behind them; it gets
+    what stands before, and then UNSUPPORTED_VERSION.
+    """
+    takes_control_batches: _builtins.bool
+    """True: the client gets every batch, also markers and those of aborted transactions, and with read_committed the list
+    of these. Otherwise the node leaves them out; where nothing follows them, a batch without rows (a cover of entry.py)
+    has their offsets.
+    """
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FetchPartition]:
         """What to read. In a session: what has changed since the request before on the same stream."""
@@ -358,10 +394,12 @@ class FetchRequest(_message.Message):
         tells_all: _builtins.bool = ...,
         client_rack: _builtins.str = ...,
         from_replicas: _builtins.bool = ...,
+        isolation_level: Global___IsolationLevel.ValueType = ...,
+        takes_control_batches: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_rack", b"client_rack", "correlation_id", b"correlation_id", "ends_session", b"ends_session", "forgotten", b"forgotten", "from_replicas", b"from_replicas", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "partitions", b"partitions", "session_epoch", b"session_epoch", "takes_kafka_batches", b"takes_kafka_batches", "tells_all", b"tells_all"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_rack", b"client_rack", "correlation_id", b"correlation_id", "ends_session", b"ends_session", "forgotten", b"forgotten", "from_replicas", b"from_replicas", "isolation_level", b"isolation_level", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "partitions", b"partitions", "session_epoch", b"session_epoch", "takes_control_batches", b"takes_control_batches", "takes_kafka_batches", b"takes_kafka_batches", "tells_all", b"tells_all"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -483,6 +521,8 @@ class FetchResult(_message.Message):
     ENTRIES_FIELD_NUMBER: _builtins.int
     COMPACTED_OFFSET_FIELD_NUMBER: _builtins.int
     PREFERRED_REPLICA_FIELD_NUMBER: _builtins.int
+    LAST_STABLE_OFFSET_FIELD_NUMBER: _builtins.int
+    ABORTED_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.bytes
     """The topic's id: 16 bytes."""
     partition: _builtins.int
@@ -497,6 +537,8 @@ class FetchResult(_message.Message):
     """Of the records before this offset only the last one of each key is kept: offsets below it may be missing."""
     preferred_replica: _builtins.int
     """With client_rack: the node to read the partition from, from now on. Absent: this one."""
+    last_stable_offset: _builtins.int
+    """The offset up to which every transaction has ended. Absent: the high watermark."""
     @_builtins.property
     def error(self) -> _errors_pb2.Error:
         """Absent on success."""
@@ -504,6 +546,10 @@ class FetchResult(_message.Message):
     @_builtins.property
     def entries(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Whole entries of kind BATCH, in offset order, each as stored."""
+
+    @_builtins.property
+    def aborted(self) -> _containers.RepeatedCompositeFieldContainer[Global___AbortedTransaction]:
+        """With takes_control_batches and read_committed: the aborted transactions whose batches may be among the entries."""
 
     def __init__(
         self,
@@ -517,16 +563,49 @@ class FetchResult(_message.Message):
         entries: _abc.Iterable[_builtins.bytes] | None = ...,
         compacted_offset: _builtins.int = ...,
         preferred_replica: _builtins.int | None = ...,
+        last_stable_offset: _builtins.int | None = ...,
+        aborted: _abc.Iterable[Global___AbortedTransaction] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_preferred_replica", b"_preferred_replica", "error", b"error", "preferred_replica", b"preferred_replica"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_stable_offset", b"_last_stable_offset", "_preferred_replica", b"_preferred_replica", "error", b"error", "last_stable_offset", b"last_stable_offset", "preferred_replica", b"preferred_replica"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_preferred_replica", b"_preferred_replica", "compacted_offset", b"compacted_offset", "entries", b"entries", "error", b"error", "high_watermark", b"high_watermark", "leader_epoch", b"leader_epoch", "log_start_offset", b"log_start_offset", "partition", b"partition", "preferred_replica", b"preferred_replica", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_stable_offset", b"_last_stable_offset", "_preferred_replica", b"_preferred_replica", "aborted", b"aborted", "compacted_offset", b"compacted_offset", "entries", b"entries", "error", b"error", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "leader_epoch", b"leader_epoch", "log_start_offset", b"log_start_offset", "partition", b"partition", "preferred_replica", b"preferred_replica", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__last_stable_offset: _TypeAlias = _typing.Literal["last_stable_offset"]  # noqa: Y015
+    _WhichOneofArgType__last_stable_offset: _TypeAlias = _typing.Literal["_last_stable_offset", b"_last_stable_offset"]  # noqa: Y015
     _WhichOneofReturnType__preferred_replica: _TypeAlias = _typing.Literal["preferred_replica"]  # noqa: Y015
     _WhichOneofArgType__preferred_replica: _TypeAlias = _typing.Literal["_preferred_replica", b"_preferred_replica"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__last_stable_offset) -> _WhichOneofReturnType__last_stable_offset | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__preferred_replica) -> _WhichOneofReturnType__preferred_replica | None: ...
 
 Global___FetchResult: _TypeAlias = FetchResult  # noqa: Y015
+
+@_typing.final
+class AbortedTransaction(_message.Message):
+    """An aborted transaction: its producer's transactional batches from an offset to the next marker do not count."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    FIRST_OFFSET_FIELD_NUMBER: _builtins.int
+    producer_id: _builtins.int
+    """The producer."""
+    first_offset: _builtins.int
+    """None of its batches is before this offset."""
+    def __init__(
+        self,
+        *,
+        producer_id: _builtins.int = ...,
+        first_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_offset", b"first_offset", "producer_id", b"producer_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AbortedTransaction: _TypeAlias = AbortedTransaction  # noqa: Y015
 
 @_typing.final
 class ListOffsetsRequest(_message.Message):
@@ -537,10 +616,13 @@ class ListOffsetsRequest(_message.Message):
     PARTITIONS_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     TAKES_KAFKA_BATCHES_FIELD_NUMBER: _builtins.int
+    ISOLATION_LEVEL_FIELD_NUMBER: _builtins.int
     timeout_ms: _builtins.int
     """How long the server may take, in milliseconds."""
     takes_kafka_batches: _builtins.bool
     """As in a FetchRequest: the answer to a look-up by time may hold a batch."""
+    isolation_level: Global___IsolationLevel.ValueType
+    """With read_committed the log ends at the last stable offset. Unspecified: as in a FetchRequest."""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListOffsetsPartition]:
         """What to look up."""
@@ -551,10 +633,11 @@ class ListOffsetsRequest(_message.Message):
         partitions: _abc.Iterable[Global___ListOffsetsPartition] | None = ...,
         timeout_ms: _builtins.int = ...,
         takes_kafka_batches: _builtins.bool = ...,
+        isolation_level: Global___IsolationLevel.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "takes_kafka_batches", b"takes_kafka_batches", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["isolation_level", b"isolation_level", "partitions", b"partitions", "takes_kafka_batches", b"takes_kafka_batches", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

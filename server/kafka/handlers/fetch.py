@@ -18,6 +18,7 @@ from quorumlog.server.kafka.handlers.fetched_partition import (
     NOTHING_NOW,
     answer_of,
     fill,
+    isolation_level,
     nodes_named,
     put_records,
     throttle_ms,
@@ -80,6 +81,8 @@ def _question(call: KafkaCall[FetchRequest]) -> data_plane_pb2.FetchRequest:
         max_bytes=max(1, request.max_bytes),
         takes_kafka_batches=True,
         client_rack=request.rack_id,
+        isolation_level=isolation_level(request.isolation_level),
+        takes_control_batches=True,
     )
 
 

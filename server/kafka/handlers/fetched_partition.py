@@ -12,6 +12,7 @@ from itertools import chain
 
 from quorumlog.server.kafka.codec.fetch_requests import FetchRequest
 from quorumlog.server.kafka.codec.fetch_responses import (
+    AbortedTransaction,
     FetchResponseLeaderIdAndEpoch,
     FetchResponseNodeEndpoint,
     PartitionData,
@@ -34,6 +35,7 @@ _READS_ZSTD = 10
 _MOST_PLAIN_BYTES = 8 << 20
 #: From this version on, a response has the addresses of the leaders that it names.
 _NAMES_NODES = 16
+_READ_COMMITTED = 1
 _NOT_KNOWN = -1
 _BUSY_THROTTLE_MS = 100
 #: Errors that become an empty result for the client.
@@ -44,6 +46,13 @@ _OTHERWISE = {
     KafkaError.LEADER_NOT_AVAILABLE: KafkaError.NOT_LEADER_OR_FOLLOWER,
     KafkaError.COORDINATOR_NOT_AVAILABLE: KafkaError.NOT_LEADER_OR_FOLLOWER,
 }
+
+
+def isolation_level(level: int) -> data_plane_pb2.IsolationLevel.ValueType:
+    """Returns the isolation level that a request of Kafka's protocol has as a number."""
+    if level == _READ_COMMITTED:
+        return data_plane_pb2.ISOLATION_LEVEL_READ_COMMITTED
+    return data_plane_pb2.ISOLATION_LEVEL_READ_UNCOMMITTED
 
 
 def answer_of(number: int, code: KafkaError | None = None) -> PartitionData:
@@ -64,8 +73,12 @@ def fill(call: KafkaCall[FetchRequest], answer: PartitionData, result: data_plan
         if code is not KafkaError.OFFSET_OUT_OF_RANGE:
             return
     answer.high_watermark = result.high_watermark
-    # Without transactions, the last stable offset is the high watermark.
-    answer.last_stable_offset = result.high_watermark
+    is_stable = not result.HasField("last_stable_offset")
+    answer.last_stable_offset = result.high_watermark if is_stable else result.last_stable_offset
+    if result.aborted:
+        answer.aborted_transactions = [
+            AbortedTransaction(each.producer_id, each.first_offset) for each in result.aborted
+        ]
     answer.log_start_offset = result.log_start_offset
     if result.HasField("preferred_replica"):
         answer.preferred_read_replica = result.preferred_replica

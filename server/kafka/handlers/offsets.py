@@ -12,6 +12,7 @@ from quorumlog.server.kafka.codec.position_responses import (
     ListOffsetsTopicResponse,
 )
 from quorumlog.server.kafka.handlers.error_codes import KafkaError, kafka_code
+from quorumlog.server.kafka.handlers.fetched_partition import isolation_level
 from quorumlog.server.kafka.handlers.handler import KafkaCall, Steps, TooMuchWorkError, ask, work_on
 from quorumlog.server.kafka.handlers.topic_names import find_topics, kafka_epoch
 from quorumlog.v1 import data_plane_pb2
@@ -28,11 +29,12 @@ _MOST_TIMEOUT_MS = 600_000
 
 
 def list_offsets(call: KafkaCall[ListOffsetsRequest]) -> Steps[ListOffsetsResponse]:
-    """Answers ListOffsets. Without transactions, both isolation levels return the same."""
+    """Answers ListOffsets."""
     request = call.message
     topics = yield from find_topics(call.cluster, (topic.name for topic in request.topics))
     timeout_ms = min(request.timeout_ms, _MOST_TIMEOUT_MS) if request.timeout_ms > 0 else _DEFAULT_TIMEOUT_MS
-    question = data_plane_pb2.ListOffsetsRequest(timeout_ms=timeout_ms, takes_kafka_batches=True)
+    level = isolation_level(request.isolation_level)
+    question = data_plane_pb2.ListOffsetsRequest(timeout_ms=timeout_ms, takes_kafka_batches=True, isolation_level=level)
     answers: dict[tuple[bytes, int], ListOffsetsPartitionResponse] = {}
     response = []
     for topic in request.topics:
@@ -65,7 +67,9 @@ def list_offsets(call: KafkaCall[ListOffsetsRequest]) -> Steps[ListOffsetsRespon
     while question.partitions:
         reply = yield from ask(question, data_plane_pb2.ListOffsetsResponse)
         requested = {(each.topic_id, each.partition): each for each in question.partitions}
-        question = data_plane_pb2.ListOffsetsRequest(timeout_ms=timeout_ms, takes_kafka_batches=True)
+        question = data_plane_pb2.ListOffsetsRequest(
+            timeout_ms=timeout_ms, takes_kafka_batches=True, isolation_level=level
+        )
         for result in reply.results:
             place = result.topic_id, result.partition
             again = yield from _fill(answers[place], requested[place], result)

@@ -35,7 +35,7 @@ class Log:
         self.name = f"orders-{group - 1}"
         self.entries: list[bytes] = []
         self.high_watermark = self.log_start_offset = self.compacted_offset = 0
-        self.restoration = None
+        self.restoration = self.transactions = None
         self.leads, self.follows = True, False
         self.raft = self
         self.term = 1
