@@ -87,15 +87,17 @@ class CompactionProposals:
     def _end(self, wall_ms: int, partition: Partition) -> int | None:
         """Returns the end of the next point; None if compaction would gain too little, and nothing is too old.
 
-        The point covers whole batches that are committed and durable here, none that min.compaction.lag.ms protects,
-        and never the last of them, so that every reader finds a batch at or after any point.
+        The point covers whole batches that are committed and durable here, none of an open transaction or behind one,
+        none that min.compaction.lag.ms protects, and never the last of them, so that every reader finds a batch at or
+        after any point.
         """
         group = partition.group
         # Retention may have passed the last point: the log no longer has what is below the log start, while the index
         # may still have it until the disk has caught up.
         start = max(partition.compacted_offset, partition.log_start_offset)
         first = self._reader.find_batch(group, start, any_batch)
-        last = self._reader.find_batch(group, partition.high_watermark - 1, any_batch)
+        # What a transaction that is open has written may be aborted: that must not change what a pass finds.
+        last = self._reader.find_batch(group, partition.last_stable_offset - 1, any_batch)
         if first is None or last is None or last.base_offset <= first.base_offset:
             return None
         end = last.base_offset

@@ -19,6 +19,7 @@ from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.hosting.checkpoint_writer import Checkpoint
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.snapshots import Snapshots
+from quorumlog.server.partition.aborted_ranges import AbortedBatches
 from quorumlog.server.partition.compacted_log import CompactedIndex, CompactedLog
 from quorumlog.server.partition.compaction_state import CompactionPoint
 from quorumlog.server.partition.partition import Partition
@@ -26,7 +27,7 @@ from quorumlog.server.step.events import EventLog, Job, JobDone
 from quorumlog.server.step.node_service import ServiceHooks
 from quorumlog.storage.batch_row import BatchRow, any_batch
 from quorumlog.storage.interface import DamageError, StorageReader
-from quorumlog.wire.entry import BatchHeader, parse_header
+from quorumlog.wire.entry import BatchHeader, is_of_transaction, parse_header
 
 if TYPE_CHECKING:
     from quorumlog.server.partition.compaction_pass import CompactionWork
@@ -89,6 +90,9 @@ class _CompactionRun:
         known = self._clean is not None and self._clean.has_append_times
         self.index = CompactedIndex(known or any(point.append_time_step_ms for point in section.points))
         self._first_index = partition.raft.anchor.index + 1
+        # All transactions with a first offset before the last point had ended when it was proposed.
+        transactions, end = partition.transactions, section.points[-1].end_offset
+        self._aborted = None if transactions is None else AbortedBatches(transactions.aborted.between(0, end))
         self._work: Iterator[CompactionWork | bytes] | None = None
 
     def next_piece(self) -> CompactionWork | bytes:
@@ -118,9 +122,16 @@ class _CompactionRun:
         while index <= last_index:
             chunk = self._limits.compaction_chunk_bytes
             for entry in self._reader.entries(self.partition.group, index, last_index, chunk):
-                if entry.kind is EntryKind.BATCH:
+                if entry.kind is EntryKind.BATCH and not self._leaves_out(entry.data):
                     yield entry.data
                 index = entry.index + 1
+
+    def _leaves_out(self, entry: bytes) -> bool:
+        """True for a marker, and for a batch of an aborted transaction."""
+        if self._aborted is None or not is_of_transaction(entry):
+            return False
+        header = parse_header(entry)
+        return header.is_control or self._aborted.holds(header.producer_id, header.base_offset)
 
 
 class CompactionRunner:

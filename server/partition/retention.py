@@ -152,7 +152,8 @@ class LogRetention:
 
     def _log_start(self, wall_ms: int, partition: Partition) -> int:
         """Returns the first offset to keep: of whole batches, the fewest that hold ``retention.bytes``, and of these
-        those that are younger than ``retention.ms`` or that follow such a batch."""
+        those that are younger than ``retention.ms`` or that follow such a batch. What follows the first batch of an
+        open transaction is kept."""
         group, config = partition.group, partition.config
         start = partition.log_start_offset
         last = self._reader.last_batch(group)
@@ -174,7 +175,7 @@ class LogRetention:
             # The index starts after the compacted part. If nothing is known of the ages there, it is removed with the
             # first batch after it and not before.
             return partition.log_start_offset
-        return min(start, partition.high_watermark)
+        return min(start, partition.last_stable_offset)
 
     def _first_kept(self, wall_ms: int, partition: Partition, compacted: CompactedLog, last: BatchRow) -> int:
         """Returns the first offset to keep if it is in the compacted part, otherwise the end of that part."""

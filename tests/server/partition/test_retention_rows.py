@@ -30,7 +30,7 @@ class Log:
 
     def __init__(self, times: Sequence[tuple[int, int]]) -> None:
         self.config = parse_topic_config({"retention.ms": str(RETENTION_MS)})
-        self.high_watermark = len(times)
+        self.high_watermark = self.last_stable_offset = len(times)
         self.rows: list[BatchRow] = []
         self.entries: list[bytes] = []
         for place, (largest_ms, appended_ms) in enumerate(times):
@@ -92,6 +92,6 @@ def test_batches_are_removed_after_their_time(times: list[tuple[int, int]], star
 def test_an_uncommitted_end_removes_nothing_young() -> None:
     """Recently appended batches with old timestamps are kept, also while the last batch waits for its followers."""
     log: Any = Log([(OLD, YOUNG), (OLD, YOUNG), (OLD, YOUNG)])
-    log.high_watermark = 2
+    log.high_watermark = log.last_stable_offset = 2
     log.read = lambda offset, most: log.entries[offset : offset + 1] if offset < log.high_watermark else []
     assert LogRetention(SimpleNamespace(), log, {})._log_start(NOW_MS, log) == 0  # type: ignore[arg-type]
