@@ -130,7 +130,7 @@ class Workshop:
         """Runs the failed checks on an unchanged copy; returns their failures there."""
         found = list(verdicts)
         checks = []
-        for kind in ("simulation", "groups", "rights", "machines", "clients", "storms"):
+        for kind in ("simulation", "groups", "rights", "machines", "transactions", "clients", "storms"):
             seeds = sorted({verdict.seed for verdict in found if verdict.by == kind and verdict.seed is not None})
             if seeds:
                 checks.append(f"{kind} {','.join(map(str, seeds))}")

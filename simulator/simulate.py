@@ -80,6 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
     stories.add_argument("--groups", action="store_true", help="use consumer groups in every seed, not in one of three")
     stories.add_argument("--rights", action="store_true", help="use clients that need ACLs, which change")
     stories.add_argument("--machines", action="store_true", help="use machines with several nodes, which fail together")
+    stories.add_argument("--transactions", action="store_true", help="use transactions, in every seed")
     stories.add_argument(
         "--clients", action="store_true", help="use the SDK's own clients; odd seeds have consumer groups"
     )
@@ -88,10 +89,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="with --reduce: file for the transcript")
     chosen = parser.parse_args(arguments)
     chosen_by = {Story.CLIENTS: chosen.clients, Story.GROUPS: chosen.groups, Story.RIGHTS: chosen.rights}
-    chosen_by[Story.MACHINES] = chosen.machines
+    chosen_by |= {Story.MACHINES: chosen.machines, Story.TRANSACTIONS: chosen.transactions}
     story = next((story for story, is_chosen in chosen_by.items() if is_chosen), Story.NODES)
     if chosen.seed is not None and chosen.reduce:
-        if story in (Story.CLIENTS, Story.RIGHTS, Story.MACHINES):
+        if story in (Story.CLIENTS, Story.RIGHTS, Story.MACHINES, Story.TRANSACTIONS):
             parser.error(f"a seed of{story.value} cannot be reduced: its clients behave differently without a fault")
         return _reduce(chosen.seed, chosen.out, chosen.groups)
     if chosen.seed is not None:

@@ -187,6 +187,10 @@ class Node:
         replica = metadata.replica
         return ClusterStanding(metadata.voters(), known, replica.image.applied_index, replica.controller is None)
 
+    def touch(self, group: int) -> None:
+        """Includes a Raft group in the next step; for simulations that act on its replica between two steps."""
+        self._host.touch(group)
+
     @property
     def replicas(self) -> Mapping[int, HostedReplica]:
         """The Raft groups with a replica here, by group id; for inspection."""

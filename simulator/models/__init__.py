@@ -3,6 +3,7 @@
 May import: no other folder of `chaos`.
 
 - ``committed_partition``: decisions in the log of one partition: records, log start, valid writers.
+- ``committed_transactions``: what is open in that log, and which batches count.
 - ``records``: the simulation's records inside batches.
 - ``compacted_content``: the required result of compaction.
 - ``coordinator_model``: decisions in the log of one coordinator of consumer groups.

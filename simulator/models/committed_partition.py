@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from quorumlog.raft.types import Entry, EntryKind
+from quorumlog.simulator.models.committed_transactions import BatchFate, CommittedTransactions
 from quorumlog.simulator.models.compacted_content import CompactedContent
 from quorumlog.simulator.models.records import largest_timestamp_ms, values_of
-from quorumlog.v1.partition_log_pb2 import CompactionState, PartitionCommand, PartitionSnapshot
+from quorumlog.v1.partition_log_pb2 import CompactionState, OpenTransaction, PartitionCommand, PartitionSnapshot
 from quorumlog.wire.entry import (
     ENVELOPE_BYTES,
     FIRST_NAMED_PRODUCER_ID,
@@ -26,6 +27,8 @@ from quorumlog.wire.entry import (
 
 #: The row of a partition's table with the progress of a replica's own compaction; it differs between replicas.
 OWN_PROGRESS_ROW = b"c"
+#: The first byte of the rows of aborted transactions, which a replica removes as its own compaction proceeds.
+ABORTED_ROWS = b"a"
 
 
 #: An append time further in the future than this is from a wrong clock.
@@ -114,10 +117,14 @@ class CommittedPartition:
     restore_began: tuple[int, int] = (0, 0)
     most_producers: int = 1 << 30
     compaction: CompactedContent = field(default_factory=CompactedContent)
+    transactions: CommittedTransactions = field(init=False)
     _starts: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
     _writers: dict[int, _ProducerPlace] = field(default_factory=dict)
     _forgotten_up_to: int = 0
     _tables: dict[int, list[tuple[bytes, bytes]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.transactions = CommittedTransactions(self.group)
 
     # -- log entries -----------------------------------------------------------------------------------------------
 
@@ -137,7 +144,10 @@ class CommittedPartition:
             body = command.WhichOneof("body")
             if body == "trim_log":
                 self._trim(entry.index, command.trim_log.log_start_offset, wall_ms)
+            elif body == "open_transaction":
+                self._open(entry.index, command.open_transaction)
             elif body == "compact_log":
+                self._check_point(entry.index, command.compact_log.end_offset)
                 self.compaction.apply(command.compact_log, self.next_offset)
             elif body == "forget_producers":
                 self._forgotten_up_to = max(self._forgotten_up_to, command.forget_producers.up_to_index)
@@ -157,6 +167,24 @@ class CommittedPartition:
                 self.deletable = max(self.deletable, command.finish_restore.log_start_offset)
                 self._trim(entry.index, command.finish_restore.log_start_offset, wall_ms)
 
+    def _open(self, index: int, command: OpenTransaction) -> None:
+        """Applies the opening of a transaction, which may start an epoch of its producer."""
+        if self.transactions.apply_open(command, index, self.next_offset):
+            self._raise_epoch(command.producer_id, command.producer_epoch, index)
+
+    def _raise_epoch(self, producer: int, epoch: int, index: int) -> None:
+        known = self._writers.get(producer)
+        if known is None or known.epoch < epoch:
+            self._writers[producer] = _ProducerPlace(epoch, 0, index)
+
+    def _check_point(self, index: int, end: int) -> None:
+        """Checks that a compaction point covers nothing that may still be aborted."""
+        stable_offset = self.stable_at(index)
+        if end > stable_offset:
+            raise Violation(
+                f"group {self.group}: entry {index} compacts up to {end}, beyond the last stable offset {stable_offset}"
+            )
+
     def _batch(self, entry: Entry) -> None:
         header = parse_header(entry.data)
         if header.base_offset != self.next_offset:
@@ -165,11 +193,16 @@ class CommittedPartition:
                 f" {header.base_offset} instead of {self.next_offset}"
             )
         values = values_of(entry.data)
-        if len(values) != header.record_count:
+        wrong = self.transactions.apply_batch(header, entry.index, entry.data)
+        if wrong:
+            raise Violation(f"group {self.group}: batch {entry.index} {wrong}")
+        if len(values) != (0 if header.is_control else header.record_count):
             raise Violation(
                 f"batch {entry.index} of group {self.group} has {len(values)} values, not {header.record_count}"
             )
-        if not self.restoring:  # Batches of a restore contain their producers.
+        if header.is_control:
+            self._raise_epoch(header.producer_id, header.producer_epoch, entry.index)
+        elif not self.restoring:  # Batches of a restore contain their producers.
             self._check_writer(entry.index, header)
             self._check_times(entry, header)
         before = self.batches_in_order[-1].end_bytes if self.batches_in_order else 0
@@ -207,6 +240,8 @@ class CommittedPartition:
         named = producer >= FIRST_NAMED_PRODUCER_ID
         expected = 0 if known is None or header.producer_epoch > known.epoch else known.next_sequence
         restarts = known is not None and not named and header.base_sequence == 0 and self._is_forgotten(known)
+        # Its transaction has opened in this epoch, so the producer was known from then on.
+        restarts = restarts and producer not in self.transactions.open
         if known is not None and header.producer_epoch < known.epoch and not restarts:
             raise Violation(
                 f"group {self.group}: a batch of producer {producer}'s epoch {header.producer_epoch} is committed at"
@@ -237,6 +272,8 @@ class CommittedPartition:
             )
         if start > self.deletable:
             self._check_retention(index, start, wall_ms)
+            if start > self.stable_at(index):
+                raise Violation(f"group {self.group}: entry {index} removes records of an open transaction")
         self.log_start = start
         self._starts.append((index, start))
 
@@ -290,9 +327,25 @@ class CommittedPartition:
         began, first_offset = self.restore_began
         return first_offset if self.restored and began <= index else 0
 
+    def stable_at(self, index: int, hw_index: int | None = None) -> int:
+        """Returns the last stable offset once the entry at ``index`` is applied.
+
+        Arguments:
+            hw_index: the entry that determines the high watermark, if the table is newer.
+        """
+        high_watermark = self.next_offset_at(index if hw_index is None else hw_index)
+        return max(self.log_start_at(index), self.transactions.stable_at(index, high_watermark))
+
     def entries(self) -> Iterator[bytes]:
-        """Yields all batches that were ever committed."""
-        return (batch.entry.data for batch in self.batches_in_order)
+        """Yields all batches that were ever committed, without markers and aborted ones."""
+        if not self.transactions:
+            return (batch.entry.data for batch in self.batches_in_order)
+        left_out = (BatchFate.MARKER, BatchFate.ABORTED)
+        return (
+            batch.entry.data
+            for batch in self.batches_in_order
+            if self.transactions.fate_of(parse_header(batch.entry.data)) not in left_out
+        )
 
     def batch_of(self, offset: int) -> CommittedBatch | None:
         """Returns the batch that contains an offset."""
@@ -351,10 +404,22 @@ class CommittedPartition:
             wrong = self.compaction.wrong_in(compacted, state.log_start_offset, slices, self.entries())
             if wrong:
                 raise Violation(f"{where}, compacted up to {compacted}: {wrong}")
-        rows = [(row.key, row.value) for row in state.rows if row.key != OWN_PROGRESS_ROW]
+        self._check_aborted(where, state, max(compacted, state.log_start_offset))
+        rows = [
+            (row.key, row.value) for row in state.rows if row.key != OWN_PROGRESS_ROW and row.key[:1] != ABORTED_ROWS
+        ]
         known = self._tables.setdefault(state.table_index, rows)
         if known != rows:
             raise Violation(f"{where}: its table is another than some node had there")
+
+    def _check_aborted(self, where: str, state: PartitionSnapshot, least: int) -> None:
+        """Checks that a snapshot has the aborted transactions that its readers may meet. Which others it has depends on
+        the replica's own compaction."""
+        found = {int.from_bytes(row.key[1:], "big") for row in state.rows if row.key[:1] == ABORTED_ROWS}
+        aborted = self.transactions.aborted_at(state.table_index).keys()
+        missing = {marker for marker in aborted if marker >= least} - found
+        if missing or found - aborted:
+            raise Violation(f"{where}: it lacks aborted transactions {missing}, and has others {found - aborted}")
 
 
 def joined_state(slices: list[bytes]) -> tuple[PartitionSnapshot, list[bytes]]:

@@ -58,7 +58,13 @@ def arrow_payload(keys: list[str] | None, values: list[str], at_ms: int) -> byte
 
 
 def kafka_entry(
-    keys: list[str] | None, values: list[str], at_ms: int, *, codec: int, producer: tuple[int, int, int]
+    keys: list[str] | None,
+    values: list[str],
+    at_ms: int,
+    *,
+    codec: int,
+    producer: tuple[int, int, int],
+    is_transactional: bool = False,
 ) -> bytes:
     """Returns the unsealed entry of a batch as a Kafka client creates it. Old clients state a wrong largest timestamp,
     or send records without any: here some do, depending on their first value.
@@ -67,6 +73,7 @@ def kafka_entry(
         keys: None for records without keys.
         codec: Kafka's codec, by number.
         producer: its id, epoch, and the batch's base sequence; -1 for none.
+        is_transactional: it belongs to a transaction.
     """
     import pyarrow as pa
 
@@ -96,6 +103,7 @@ def kafka_entry(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
+        is_transactional=is_transactional,
     )
     stated_ms = {1: NO_TIMESTAMP_MS, 2: 0, 3: at_ms - DAY_MS, 4: at_ms + 365 * DAY_MS}
     if kind in stated_ms:
@@ -105,7 +113,7 @@ def kafka_entry(
 
 def largest_timestamp_ms(entry: bytes, header: BatchHeader) -> int:
     """Returns the largest timestamp of a batch's records as readers see them: -1 if none has any."""
-    if not header.is_kafka:
+    if not header.is_kafka or header.is_control:
         return header.max_timestamp_ms
     import pyarrow.compute as pc
 
@@ -141,6 +149,8 @@ def is_compacted(entry: bytes) -> bool:
 def records_of(entry: bytes) -> list[Record]:
     """Returns the records in a batch."""
     header = parse_header(entry)
+    if header.is_control:
+        return []
     if payload_of(entry)[:4] != ARROW and not header.is_kafka:
         values = bytes(payload_of(entry)).rstrip(b"\0").decode().split(",")
         return [Record(header.base_offset + place, None, value) for place, value in enumerate(values)]

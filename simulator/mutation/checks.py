@@ -4,6 +4,7 @@ A check is one of
 
 - ``simulation 4..40``: seeds of the simulator; ``groups 4..40``: the same, all of them with consumer groups;
   ``rights 4..40``: with clients that need permission; ``machines 4..40``: with several nodes on each machine;
+  ``transactions 4..40``: with transactions;
   ``clients 4..40``: with the SDK's own clients;
 - ``storms 0..60``: seeds of the storms over the bare core (``tests/raft/test_raft_storms.py``);
 - a test, or several, as pytest names them: ``tests/storage/test_model.py``.
@@ -24,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-_SEEDED = re.compile(r"(simulation|groups|rights|machines|clients|storms) ([\d.,]+)")
+_SEEDED = re.compile(r"(simulation|groups|rights|machines|transactions|clients|storms) ([\d.,]+)")
 _LONGEST_FINDING = 300
 
 

@@ -35,6 +35,7 @@ from quorumlog.simulator.world.disk import DiskOptions
 from quorumlog.simulator.world.kafka_readers import KafkaReaderPlan
 from quorumlog.simulator.world.limited_clients import WRITER
 from quorumlog.simulator.world.network import NetworkOptions
+from quorumlog.simulator.world.transactions import TransactionPlan, draw_transactions
 
 SECOND = 1_000_000
 #: Maximum number of partitions that are read during the run; further ones are written, and compared at the end.
@@ -112,6 +113,7 @@ class Plan:
         classic_groups: groups whose members assign.
         kafka: consumers with Kafka's protocol.
         replica_readers: some readers read from followers, too.
+        transactions: a load with transactions; None without one.
     """
 
     cluster: ClusterOptions
@@ -142,6 +144,7 @@ class Plan:
     classic_groups: list[ClassicPlan] = field(default_factory=list)
     kafka: KafkaReading = field(default_factory=KafkaReading)
     replica_readers: bool = False
+    transactions: TransactionPlan | None = None
 
     @property
     def compacted(self) -> set[str]:
@@ -160,13 +163,20 @@ class Plan:
         return [claimed_name(name, partition) for name in named for partition in self.partitions]
 
 
-def draw_plan(seed: int, with_groups: bool = False, with_rights: bool = False, with_machines: bool = False) -> Plan:
+def draw_plan(
+    seed: int,
+    with_groups: bool = False,
+    with_rights: bool = False,
+    with_machines: bool = False,
+    with_transactions: bool = False,
+) -> Plan:
     """Draws the plan of a seed.
 
     Arguments:
         with_groups: use consumer groups in any case.
         with_rights: clients need ACLs, except for those without authentication.
         with_machines: several nodes share a machine in any case.
+        with_transactions: use transactions, on a topic of their own.
     """
     rng = random.Random(f"{seed}/plan")
     long = rng.random() < 0.02
@@ -213,9 +223,24 @@ def draw_plan(seed: int, with_groups: bool = False, with_rights: bool = False, w
         _draw_rights(random.Random(f"{seed}/rights"), plan)
         _draw_quotas(random.Random(f"{seed}/quotas"), plan)
     _draw_settings(random.Random(f"{seed}/settings"), plan)
+    if with_transactions:
+        _draw_transactions(random.Random(f"{seed}/transactions"), plan)
     plan.replica_readers = cluster.nodes > 1 and random.Random(f"{seed}/replica readers").random() < 0.25
     plan.watched = rng.sample(plan.partitions, min(MOST_WATCHED, len(plan.partitions)))
     return plan
+
+
+def _draw_transactions(rng: random.Random, plan: Plan) -> None:
+    """Draws a load with transactions, with small limits of compaction."""
+    plan.transactions = draw_transactions(rng)
+    if plan.transactions.keys:
+        plan.cluster.compaction_interval_us = rng.choice((50_000, 300_000))
+        plan.cluster.limits = replace(
+            plan.cluster.limits,
+            compaction_batch_bytes=rng.choice((700, 256 << 10)),
+            compaction_chunk_bytes=rng.choice((2_000, 1 << 20)),
+            compaction_pass_bytes=rng.choice((5_000, 64 << 20)),
+        )
 
 
 # -- the cluster ------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import traceback
 from collections import Counter
 from collections.abc import Container
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from google.protobuf.message import Message as ProtoMessage
 
@@ -13,7 +14,6 @@ from quorumlog.chaos.checkers.checkers import check
 from quorumlog.chaos.checkers.group_checkers import GroupVerdict, check_groups
 from quorumlog.chaos.checkers.group_history import GroupHistory, Part
 from quorumlog.chaos.checkers.history import History
-from quorumlog.server.kafka.handlers.fetch_session import FetchSessionSpace
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.simulator.consumer_groups.classic_groups import SimClassicGroup
 from quorumlog.simulator.consumer_groups.group_probe import GroupProbe
@@ -30,7 +30,7 @@ from quorumlog.simulator.world.convergence import (
     unfinished_changes,
 )
 from quorumlog.simulator.world.damage_mover import DamageMover
-from quorumlog.simulator.world.kafka_readers import SimKafkaReader
+from quorumlog.simulator.world.kafka_readers import SimKafkaReader, session_spaces
 from quorumlog.simulator.world.limited_clients import WRITER_HABITS, WRITER_NAME, QuotaChanger
 from quorumlog.simulator.world.metadata_probe import MetadataProbe
 from quorumlog.simulator.world.operators import (
@@ -47,6 +47,8 @@ from quorumlog.simulator.world.readers import PLAIN, EndOffsetProbe, ReaderOptio
 from quorumlog.simulator.world.restricted_clients import PRINCIPALS, RestrictedClient, RightsChanger
 from quorumlog.simulator.world.scheduler import Scheduler
 from quorumlog.simulator.world.settings_changer import SettingsChanger
+from quorumlog.simulator.world.transactions import TOPIC as TRANSFERS
+from quorumlog.simulator.world.transactions import TransactionalLoad
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -115,6 +117,9 @@ class Simulation:
         with_machines: several nodes share a machine in any case.
     """
 
+    #: Use transactions, on a topic of their own.
+    with_transactions: ClassVar[bool] = False
+
     def __init__(
         self,
         seed: int,
@@ -125,7 +130,7 @@ class Simulation:
         with_machines: bool = False,
     ) -> None:
         self.seed = seed
-        self.plan = draw_plan(seed, with_groups, with_rights, with_machines)
+        self.plan = draw_plan(seed, with_groups, with_rights, with_machines, self.with_transactions)
         self.plan.cluster.disks_lie = disks_lie
         self.scheduler = Scheduler(seed)
         self.history = History()
@@ -134,6 +139,10 @@ class Simulation:
         self._only_faults = only_faults
         self._rng = self.scheduler.stream("story")
         self._topics = dict(self.plan.topics)
+        self.transactions: TransactionalLoad | None = None
+        if self.plan.transactions is not None:
+            self._topics[TRANSFERS] = self.plan.transactions.partitions
+            self.plan.configs[TRANSFERS] = self.plan.transactions.configs
         self._producers: list[SimProducer] = []
         self._consumers: list[SimConsumer] = []
         self._groups: list[SimGroup] = []
@@ -154,6 +163,8 @@ class Simulation:
         trace = ""
         try:
             self._form()
+            if self.plan.transactions is not None:
+                self.transactions = TransactionalLoad(self.plan.transactions, self.cluster, self.scheduler)
             self._load_and_hurt()
             self._converge()
             self._read_all()
@@ -255,7 +266,7 @@ class Simulation:
             )
         for partition in self.plan.watched:
             self._watch(partition)
-        spaces = {node: FetchSessionSpace(self.plan.kafka.kept_partitions) for node in self.cluster.node_ids}
+        spaces = session_spaces(self.cluster.node_ids, self.plan.kafka.kept_partitions)
         for reader in self.plan.kafka.readers:
             self._kafka_readers.append(SimKafkaReader(reader, self.cluster, self.scheduler, self.history, spaces))
         for kind, interval_us in ((RecordDeleter, self.plan.deletions_us), (TimeProbe, self.plan.look_ups_us)):
@@ -393,6 +404,8 @@ class Simulation:
             group.heal()
         for reader in self._kafka_readers:
             reader.heal()
+        if self.transactions is not None:
+            self.transactions.heal()
         if not self.plan.reads_on:
             self._stop_readers()
         end = self.scheduler.now + CONVERGENCE_US
@@ -402,11 +415,16 @@ class Simulation:
             missing = missing_for_convergence(self.cluster, self._topics, self._producers)
             if not missing and self._damage_mover is not None:
                 missing = self._damage_mover.missing()
+            if not missing and self.transactions is not None:
+                missing = self.transactions.missing()
             if not missing and self._settings_changer is not None:
                 missing = self._settings_changer.missing(
                     {node: process.image for node, process in self.cluster.processes.items()}
                 )
             if not missing:
+                if self.transactions is not None:
+                    self.transactions.stop()
+                    self.transactions.judge()
                 return
         raise Violation(f"no convergence {CONVERGENCE_US // SECOND} s after healing: {missing}")
 
@@ -512,3 +530,9 @@ class Simulation:
             forgotten = process.waiting_since(self.scheduler.now - MOST_WAITING_US)
             if forgotten:
                 raise Violation(f"node {node} has not answered {forgotten} within {MOST_WAITING_US // SECOND} s")
+
+
+class TransactionSimulation(Simulation):
+    """Runs one seed with transactions."""
+
+    with_transactions = True

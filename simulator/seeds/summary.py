@@ -23,7 +23,9 @@ def counted(counts: Counter[str]) -> str:
 def replay_line(result: SeedResult, story: Story = Story.NODES) -> str:
     """Formats a failed seed with the command that replays it."""
     command = _command(result.seed, story)
-    cut_down = "" if story in (Story.CLIENTS, Story.MACHINES) else f" (cut down: {command} --reduce)"
+    cut_down = (
+        "" if story in (Story.CLIENTS, Story.MACHINES, Story.TRANSACTIONS) else f" (cut down: {command} --reduce)"
+    )
     return (
         f"seed {result.seed}: {result.violation}\n    after {result.events} events, {result.steps} steps,"
         f" {len(result.struck)} faults; replay: {command}{cut_down}"

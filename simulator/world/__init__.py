@@ -20,6 +20,7 @@ Clients of partitions and of the cluster:
 - ``clients``: their search for leaders, and the producer.
 - ``readers``: consumers, and probes of end offsets.
 - ``kafka_readers``: consumers of Kafka's protocol that fetch in sessions; ``kafka_link``: their connections to nodes.
+- ``transactions``: transactional producers with their coordinator, and readers of each isolation level.
 - ``operators``: clients that delete records and names, move partitions, look up times, and replace disks.
 - ``restricted_clients``: clients with few ACLs, and the administrator who changes these; ``rights_judge``: judges the
   answers that nodes give them.

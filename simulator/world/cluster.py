@@ -281,6 +281,8 @@ class SimCluster:
                     applied,
                     lambda: table.to_snapshot(applied),  # noqa: B023
                 )
+            elif hosted is not None:
+                self.invariants.check_stable(process.node_id, group, hosted.machine)
         self._judge_ages(process, effects)
         for _, frame in effects.frames:
             for group, message in frame.messages:

@@ -31,7 +31,7 @@ from quorumlog.raft.types import (
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.metadata.records import FIRST_PARTITION_GROUP, METADATA_GROUP, PartitionRecord
 from quorumlog.server.metadata.topic_table import TopicTable
-from quorumlog.server.partition.partition import META_ROW, decode_meta
+from quorumlog.server.partition.partition import META_ROW, Partition, decode_meta
 from quorumlog.server.partition.witness import WITNESS_ROW, is_witness
 from quorumlog.simulator.models.committed_partition import CommittedBatch, CommittedPartition, Violation
 from quorumlog.simulator.models.coordinator_models import CoordinatorModels
@@ -245,6 +245,24 @@ class ClusterInvariants:
                     raise Violation(f"commit index of group {group} on node {node} went back: {change}")
                 self._committed(node, group, replica, seen.commit)
                 seen.commit = replica.commit_index
+
+    def check_stable(self, node: int, group: int, partition: object) -> None:
+        """Checks the last stable offset of a replica of a partition with transactions against the committed log.
+
+        Raises:
+            Violation: it is another one, or went back.
+        """
+        if not isinstance(partition, Partition) or partition.transactions is None or self.is_deleted(group):
+            return
+        log, applied = self.model(group).log, partition.applied_index
+        expected = log.stable_at(max(applied, partition.table_index), applied)
+        if partition.last_stable_offset != expected:
+            raise Violation(
+                f"node {node} has the last stable offset {partition.last_stable_offset} of group {group} at entry"
+                f" {applied} (table {partition.table_index}): the log says {expected}"
+            )
+        if not log.transactions.never_goes_back():
+            raise Violation(f"the last stable offset of group {group} went back")
 
     def _elected(self, node: int, group: int, replica: RaftView) -> None:
         model = self.model(group)

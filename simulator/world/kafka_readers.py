@@ -8,7 +8,7 @@ the answers without a partition that has records after its position.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,6 +110,11 @@ class _NodeFetches:
         """Makes the next request name all partitions."""
         self.epoch = 0
         self.named, self.ends, self.silent = {}, {}, {}
+
+
+def session_spaces(node_ids: Iterable[int], kept_partitions: int) -> dict[int, FetchSessionSpace]:
+    """Returns the space for sessions at each node's port."""
+    return {node: FetchSessionSpace(kept_partitions) for node in node_ids}
 
 
 class SimKafkaReader:

@@ -124,6 +124,7 @@ class SimProcess:
         self._addresses: dict[str, int] = {}
         self.life = 0
         self._inbox: list[Event] = []
+        self._actions: list[tuple[int, Callable[[Partition, int, int], None]]] = []
         self._step_timer: Timer | None = None
         self._deadline_timer: Timer | None = None
         self._requests = 0
@@ -194,7 +195,7 @@ class SimProcess:
         if self.node is None:
             return
         self.node = None
-        self._inbox = []
+        self._inbox, self._actions = [], []
         for timer in (self._step_timer, self._deadline_timer):
             if timer is not None:
                 timer.cancel()
@@ -251,6 +252,25 @@ class SimProcess:
         kind = type(message).__name__
         self._pending[self._requests] = _PendingRequest(kind, self._scheduler.now, answered, served, stream)
         self.deliver(ClientRequest(self._requests, message, stream, client))
+
+    def act(self, life: int, group: int, action: Callable[[Partition, int, int], None]) -> None:
+        """Has the process act on its replica of a partition in its next step, if it still is of that life.
+
+        Arguments:
+            action: called with the replica, the monotonic time (µs) and the wall clock (ms).
+        """
+        if self.node is not None and self.life == life:
+            self._actions.append((group, action))
+            self._wake()
+
+    def _carry_out_actions(self) -> None:
+        assert self.node is not None
+        actions, self._actions = self._actions, []
+        for group, action in actions:
+            hosted = self.node.replicas.get(group)
+            if hosted is not None and isinstance(hosted.machine, Partition):
+                action(hosted.machine, self._now(), self.wall_ms)
+                self.node.touch(group)
 
     def open_stream(self) -> int:
         """Opens a stream for a client; returns its number."""
@@ -322,6 +342,8 @@ class SimProcess:
             self._wake()
         self.steps += 1
         self.disk.read_by_node = True
+        if self._actions:
+            self._carry_out_actions()
         effects = self.node.step(self._now(), self.wall_ms, events)
         self.disk.read_by_node = False
         self._trace(events, effects)
