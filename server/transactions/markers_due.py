@@ -15,8 +15,9 @@ from typing import NamedTuple, Protocol
 from quorumlog.server.deciding.stall_aware_clock import AwakeClock
 from quorumlog.server.step.deadlines import earlier
 from quorumlog.server.transactions.transaction_decisions import end_item
-from quorumlog.server.transactions.transaction_record import Decision, LogPlace, Participant
+from quorumlog.server.transactions.transaction_record import Decision, Participant
 from quorumlog.v1 import peer_pb2
+from quorumlog.wire.kafka.control import LogPlace
 
 #: Maximum number of decisions in one message, and of messages to one node that are not answered.
 MESSAGE_ITEMS = 1_000

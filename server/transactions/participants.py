@@ -29,10 +29,11 @@ from quorumlog.server.transactions.transaction_forms import (
     place_form,
     place_of,
 )
-from quorumlog.server.transactions.transaction_record import Identity, LogPlace, Participant
+from quorumlog.server.transactions.transaction_record import Identity, Participant
 from quorumlog.v1 import errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.peer_pb2 import TRANSACTION_STANDING_DECIDED, TRANSACTION_STANDING_UNKNOWN
+from quorumlog.wire.kafka.control import LogPlace
 from quorumlog.wire.topic_names import TRANSACTIONS_TOPIC
 
 #: Time after which a leader asks what became of a transaction, and the interval of these questions (µs).

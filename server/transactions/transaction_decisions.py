@@ -24,7 +24,6 @@ from quorumlog.server.transactions.transaction_record import (
     MAX_EPOCH,
     Decision,
     Identity,
-    LogPlace,
     Participant,
     TransactionProducer,
 )
@@ -42,6 +41,7 @@ from quorumlog.v1.transactions_pb2 import (
     TRANSACTION_CAUSE_TIMEOUT,
     TransactionCause,
 )
+from quorumlog.wire.kafka.control import LogPlace
 
 # -- the identity of a producer ---------------------------------------------------------------------------------------
 

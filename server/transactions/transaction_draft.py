@@ -14,7 +14,6 @@ from quorumlog.server.transactions.transaction_forms import identity_form, place
 from quorumlog.server.transactions.transaction_record import (
     Decision,
     Identity,
-    LogPlace,
     Participant,
     TransactionalId,
     TransactionProducer,
@@ -22,6 +21,7 @@ from quorumlog.server.transactions.transaction_record import (
 from quorumlog.server.transactions.transaction_table import TransactionTable
 from quorumlog.v1 import transaction_log_pb2
 from quorumlog.v1.transactions_pb2 import TransactionCause
+from quorumlog.wire.kafka.control import LogPlace
 
 #: Approximate size of a change without its participants.
 _CHANGE_BYTES = 150

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from quorumlog.server.transactions.transaction_record import (
     Decision,
     Identity,
-    LogPlace,
     OpenTransaction,
     Participant,
     TransactionalId,
@@ -19,6 +18,7 @@ from quorumlog.server.transactions.transaction_record import (
 )
 from quorumlog.v1 import transaction_log_pb2, transactions_pb2
 from quorumlog.v1.groups_pb2 import TopicPartitions
+from quorumlog.wire.kafka.control import LogPlace
 
 
 def place_form(place: LogPlace) -> transactions_pb2.TransactionPlace:

@@ -30,11 +30,12 @@ from quorumlog.server.step.deadlines import earlier
 from quorumlog.server.transactions.markers_due import MarkerRoute, MarkersDue
 from quorumlog.server.transactions.transaction_decisions import expire_id, expire_transaction, record_ended
 from quorumlog.server.transactions.transaction_draft import ProducerIdSource, TransactionDraft
-from quorumlog.server.transactions.transaction_record import LogPlace, Participant
+from quorumlog.server.transactions.transaction_record import Participant
 from quorumlog.server.transactions.transaction_shard import TransactionShard
 from quorumlog.server.transactions.transaction_table import TransactionTable
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.transaction_log_pb2 import TransactionCommand
+from quorumlog.wire.kafka.control import LogPlace
 
 #: Time after which the end of a transaction is recorded if no other decision takes it along (µs).
 ENDED_US = 1_000_000

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from quorumlog.v1.transactions_pb2 import TransactionCause
+from quorumlog.wire.kafka.control import LogPlace
 
 #: The highest epoch of a producer id. The decision on a transaction with this epoch assigns a new producer id; 32,767
 #: is left for fencing the former one.
@@ -18,14 +19,6 @@ _RECORD_BYTES = 200
 _WRITER_BYTES = 100
 _PARTICIPANT_BYTES = 40
 _DECISION_BYTES = 150
-
-
-class LogPlace(NamedTuple):
-    """A position in the coordinator's log. Places are compared by term, then by index: after a recovery, which takes
-    indexes back, the term is higher."""
-
-    term: int
-    index: int  # type: ignore[assignment]
 
 
 class Identity(NamedTuple):

@@ -9,12 +9,12 @@ from quorumlog.server.deciding.coordinator_replica import CoordinatorReplica, Re
 from quorumlog.server.hosting.partition_replica import PartitionId
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.step.wire_errors import error
-from quorumlog.server.transactions.transaction_record import LogPlace
 from quorumlog.server.transactions.transaction_table import TransactionTable
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.acls_pb2 import ACL_RESOURCE_PRODUCER_NAME
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.transaction_log_pb2 import TransactionCommand
+from quorumlog.wire.kafka.control import LogPlace
 from quorumlog.wire.topic_names import TRANSACTIONS_TOPIC
 
 #: Maximum length of a transactional id in characters, as of a producer name.

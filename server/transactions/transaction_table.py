@@ -16,14 +16,9 @@ from quorumlog.server.transactions.transaction_forms import (
     record_form,
     record_of,
 )
-from quorumlog.server.transactions.transaction_record import (
-    Decision,
-    LogPlace,
-    OpenTransaction,
-    TransactionalId,
-    Writer,
-)
+from quorumlog.server.transactions.transaction_record import Decision, OpenTransaction, TransactionalId, Writer
 from quorumlog.v1 import transaction_log_pb2
+from quorumlog.wire.kafka.control import LogPlace
 
 
 class TransactionTable:

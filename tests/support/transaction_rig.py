@@ -10,10 +10,11 @@ from quorumlog.raft.types import EntryId
 from quorumlog.server.config.transaction_limits import TransactionLimits
 from quorumlog.server.transactions import transaction_decisions as decisions
 from quorumlog.server.transactions.transaction_draft import TransactionDraft
-from quorumlog.server.transactions.transaction_record import Identity, LogPlace, Participant, TransactionalId
+from quorumlog.server.transactions.transaction_record import Identity, Participant, TransactionalId
 from quorumlog.server.transactions.transaction_table import TransactionTable
 from quorumlog.v1 import peer_pb2, transactions_pb2
 from quorumlog.v1.transaction_log_pb2 import TransactionCommand
+from quorumlog.wire.kafka.control import LogPlace
 
 AnswerT = TypeVar("AnswerT")
 

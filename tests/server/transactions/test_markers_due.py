@@ -18,9 +18,10 @@ from quorumlog.server.transactions.markers_due import (
     MESSAGES_IN_FLIGHT,
     MarkersDue,
 )
-from quorumlog.server.transactions.transaction_record import Decision, LogPlace, Participant, Writer
+from quorumlog.server.transactions.transaction_record import Decision, Participant, Writer
 from quorumlog.v1 import peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.kafka.control import LogPlace
 
 Answer = Callable[[peer_pb2.ControllerResponse | None], None]
 

@@ -9,7 +9,7 @@ from transaction_rig import AUDIT, GROUP, INVOICES, NAME, ORDERS, TOPIC, Transac
 
 from quorumlog.server.config.transaction_limits import TransactionLimits
 from quorumlog.server.transactions.transaction_decisions import expire_id
-from quorumlog.server.transactions.transaction_record import FENCING_EPOCH, MAX_EPOCH, Identity, LogPlace, Participant
+from quorumlog.server.transactions.transaction_record import FENCING_EPOCH, MAX_EPOCH, Identity, Participant
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.peer_pb2 import (
     TRANSACTION_STANDING_DECIDED,
@@ -17,6 +17,7 @@ from quorumlog.v1.peer_pb2 import (
     TRANSACTION_STANDING_UNKNOWN,
 )
 from quorumlog.v1.transaction_log_pb2 import TransactionCommand
+from quorumlog.wire.kafka.control import LogPlace
 
 
 @pytest.fixture

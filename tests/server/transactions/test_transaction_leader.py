@@ -33,13 +33,14 @@ from quorumlog.server.transactions.transaction_leader import (
     LeaderServices,
     TransactionLeader,
 )
-from quorumlog.server.transactions.transaction_record import Identity, LogPlace, Participant, TransactionalId
+from quorumlog.server.transactions.transaction_record import Identity, Participant, TransactionalId
 from quorumlog.server.transactions.transaction_shard import TRANSACTION_COORDINATORS, check_transactional_id
 from quorumlog.server.transactions.transaction_table import TransactionTable
 from quorumlog.v1 import errors_pb2, peer_pb2, transactions_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.peer_pb2 import TRANSACTION_STANDING_OPEN
 from quorumlog.v1.transaction_log_pb2 import TransactionCommand
+from quorumlog.wire.kafka.control import LogPlace
 
 STEP_US = 100_000
 

@@ -15,11 +15,12 @@ from quorumlog.server.config.options import ConsumerGroupOptions
 from quorumlog.server.requests.error_responses import FAILED_RESPONSES
 from quorumlog.server.step.wire_errors import error
 from quorumlog.server.transactions.participants import PULL_US, OpenHere, ParticipantService
-from quorumlog.server.transactions.transaction_record import Identity, LogPlace, Participant
+from quorumlog.server.transactions.transaction_record import Identity, Participant
 from quorumlog.server.transactions.transaction_shard import TransactionShard
 from quorumlog.simulator.world.clients import Unanswered
 from quorumlog.v1 import errors_pb2, groups_pb2, peer_pb2, transactions_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.kafka.control import LogPlace
 from quorumlog.wire.topic_names import TRANSACTIONS_TOPIC
 
 NAME = "billing"
