@@ -60,6 +60,8 @@ class ProduceRequest(_message.Message):
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
     TRACE_FIELD_NUMBER: _builtins.int
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
+    ADDS_PARTITIONS_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
     """Chosen by the client; returned in the response."""
     acks: _builtins.int
@@ -69,6 +71,12 @@ class ProduceRequest(_message.Message):
     trace: _builtins.bool
     """True: the leader notes when what happened to the batch, and says so in the answer. For a request of one batch with
     acks 1 or -1. A node of an older version does not know this, and answers without a trace.
+    """
+    transactional_id: _builtins.str
+    """The transactional id of the producer; empty: the batches belong to no transaction."""
+    adds_partitions: _builtins.bool
+    """True: the leader adds each partition to the transaction, which begins if none is open. False: the producer has added
+    them with AddToTransaction, and others are refused.
     """
     @_builtins.property
     def batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionBatch]:
@@ -82,10 +90,12 @@ class ProduceRequest(_message.Message):
         timeout_ms: _builtins.int = ...,
         batches: _abc.Iterable[Global___PartitionBatch] | None = ...,
         trace: _builtins.bool = ...,
+        transactional_id: _builtins.str = ...,
+        adds_partitions: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "batches", b"batches", "correlation_id", b"correlation_id", "timeout_ms", b"timeout_ms", "trace", b"trace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "adds_partitions", b"adds_partitions", "batches", b"batches", "correlation_id", b"correlation_id", "timeout_ms", b"timeout_ms", "trace", b"trace", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
