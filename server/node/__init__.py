@@ -9,6 +9,7 @@
 - `request_pipeline.py`: the path of every client request: authenticate, throttle, authorize, audit, dispatch.
 - `member_context.py`: dependencies shared by a member's services; `member_services.py`: all of these services.
 - `replica_services.py`, `partition_services.py`: services for replicas and for the logs of records.
+- `participant_services.py`: services for partitions that take part in transactions.
 - `cluster_services.py`, `access_services.py`: services for the cluster, and for authentication, ACLs and quotas.
 - `description.py`: DescribeNode.
 - `metadata_events.py`: reactions of a node to changes of the metadata.

@@ -11,6 +11,7 @@ from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.node.access_services import AccessServices
 from quorumlog.server.node.cluster_services import ClusterServices
 from quorumlog.server.node.member_context import MemberContext
+from quorumlog.server.node.participant_services import ParticipantServices
 from quorumlog.server.node.partition_services import LogServices
 from quorumlog.server.node.replica_services import ReplicaServices
 from quorumlog.server.node.request_pipeline import RequestPipeline
@@ -34,6 +35,7 @@ class MemberServices:
         logs: serve and maintain the logs of partitions.
         cluster: requests about the cluster as a whole.
         groups: consumer groups.
+        participants: partitions that take part in transactions.
         transactions: transaction coordinators.
         in_order: all services.
     """
@@ -47,7 +49,10 @@ class MemberServices:
         self.pipeline = RequestPipeline(
             self.access, metadata, resources.replies, context.time, resources.log.named("server.requests")
         )
-        self.logs = LogServices(context, replicas.partitions, self.access.absent, self.pipeline.throttle)
+        self.participants = ParticipantServices(context, replicas.partitions, self.access.absent)
+        self.logs = LogServices(
+            context, replicas.partitions, self.access.absent, self.pipeline.throttle, self.participants
+        )
         self.cluster = ClusterServices(context, self.access, replicas)
         self.transactions = TransactionService(
             context.time.now,
@@ -121,6 +126,9 @@ class MemberServices:
                 cluster.description,
                 logs.producer_expiry,
                 logs.deleted_producers,
+                self.participants.partitions,
+                # Before the coordinators: they decide in the same step what is enlisted on their own node.
+                self.participants.service,
                 self.groups,
                 self.transactions,
                 context.resources.scrub,

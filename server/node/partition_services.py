@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from quorumlog.server.node.member_context import MemberContext
+from quorumlog.server.node.participant_services import ParticipantServices
 from quorumlog.server.partition.checkpoints import PartitionCheckpoints
 from quorumlog.server.partition.compaction_proposals import CompactionProposals
 from quorumlog.server.partition.compaction_runner import CompactionRunner
@@ -10,6 +11,7 @@ from quorumlog.server.partition.forgotten_producers import DeletedProducers, Pro
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.retention import LogRetention
 from quorumlog.server.replicas.replicas import Replicas
+from quorumlog.server.requests.batch_appends import BatchAppends
 from quorumlog.server.requests.delete_records import RecordDeletions
 from quorumlog.server.requests.fetch import FetchRequests, ReadingQuotas
 from quorumlog.server.requests.list_offsets import OffsetRequests
@@ -17,13 +19,19 @@ from quorumlog.server.requests.partition_errors import PartitionErrors
 from quorumlog.server.requests.partition_restores import PartitionRestores
 from quorumlog.server.requests.produce import ProduceRequests, SilentRefusals
 from quorumlog.server.requests.produce_traces import ProduceTraces
+from quorumlog.server.requests.transactional_batches import TransactionalBatches
 
 
 class LogServices:
     """The services of logs, called after each round of a log's Raft group."""
 
     def __init__(
-        self, context: MemberContext, replicas: Replicas, absent: PartitionErrors, quotas: ReadingQuotas
+        self,
+        context: MemberContext,
+        replicas: Replicas,
+        absent: PartitionErrors,
+        quotas: ReadingQuotas,
+        participants: ParticipantServices,
     ) -> None:
         resources, time, metadata = context.resources, context.time, context.metadata.replica
         options, host, storage = resources.options, resources.host, resources.storage
@@ -31,13 +39,13 @@ class LogServices:
         limits, snapshots, replies, space = options.limits, resources.snapshots, resources.replies, resources.space
         self._logs = logs = replicas.logs
         self._conditions = conditions = context.conditions
+        self.transactions = participants.partitions
+        waiting = TransactionalBatches(participants.service)
         self.produce = ProduceRequests(
-            host,
-            replicas,
+            BatchAppends(host, replicas, conditions, absent, waiting),
             limits,
             conditions,
             replies,
-            absent,
             SilentRefusals(log.named("server.requests")),
             ProduceTraces(time, host),
         )
@@ -89,6 +97,8 @@ class LogServices:
             if self.restores.steps.deadlines:
                 self.restores.after_round(partition)
             self.retention.after_round(now, wall_ms, partition)
+            if partition.transactions is not None or group in self.transactions.by_group:
+                self.transactions.after_round(partition)
         if partition.leading_term != led:
             self.deleted_producers.consider(now, partition)
         if partition.log_start_offset != partition.kept_offset:

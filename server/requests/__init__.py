@@ -2,6 +2,9 @@
 request.
 
 - `produce.py`: appends batches, and responds when their acks are satisfied.
+- `batch_appends.py`: appends one batch to its partition, or refuses it.
+- `transactional_batches.py`: batches that wait until their partition takes part in a transaction.
+- `partition_transactions.py`: partitions open transactions, and end them with markers.
 - `refused_batches.py`: gaps in producers' sequences that this node's own refusals have made.
 - `produce_traces.py`: times at which a batch passed each stage, for clients that request them.
 - `fetch.py`, with `fetch_sessions.py`: consumers read, and wait while there are no records.
@@ -31,5 +34,5 @@ request.
 
 Requests about consumer groups are in `groups/group_requests.py`; `replicas/leader_elections.py` carries elections out.
 
-May import: all packages above it, from `hosting` to `replicas`.
+May import: all packages above it, from `hosting` to `replicas`, and `transactions`.
 """

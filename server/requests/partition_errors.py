@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from quorumlog.server.access.access_errors import Refusals
+from quorumlog.server.access.permissions import operation_of
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import PartitionRecord
 from quorumlog.server.requests.metadata_staleness import RulesAge
 from quorumlog.server.step.request_context import Listener, RequestContext
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2
-from quorumlog.v1.acls_pb2 import ACL_RESOURCE_TOPIC, AclOperation
+from quorumlog.v1.acls_pb2 import ACL_RESOURCE_PRODUCER_NAME, ACL_RESOURCE_TOPIC, AclOperation
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.transactions_pb2 import AddToTransactionRequest
 
 
 class PartitionErrors:
@@ -46,6 +48,11 @@ class PartitionErrors:
         if authorizer.may(client.principal, operation, ACL_RESOURCE_TOPIC, topic.name):
             return None
         return self._refusals.topic(client, operation, topic.name, lambda: _unknown(topic_id))
+
+    def refuse_transactions(self, client: RequestContext, transactional_id: str) -> errors_pb2.Error | None:
+        """Returns the error if a client may not write in the transactions of a transactional id; None if it may."""
+        operation = operation_of(AddToTransactionRequest)
+        return self._refusals.resource(client, operation, ACL_RESOURCE_PRODUCER_NAME, transactional_id)
 
     def too_old(self, client: RequestContext) -> errors_pb2.Error | None:
         """Returns the error for a client that is served no records, whatever its rights, because the ACLs are too old;

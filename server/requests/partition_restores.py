@@ -19,8 +19,8 @@ from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.restoration import gaps_before
 from quorumlog.server.partition.restore_steps import take_step
 from quorumlog.server.replicas.replicas import Replicas
+from quorumlog.server.requests.batch_appends import AppendConditions
 from quorumlog.server.requests.partition_errors import PartitionErrors
-from quorumlog.server.requests.produce import AppendConditions
 from quorumlog.server.step.deadlines import wait_us
 from quorumlog.server.step.events import ClientRequest
 from quorumlog.server.step.node_service import ServiceHooks, StepTime

@@ -1,4 +1,4 @@
-"""Produce requests: batches are appended immediately, and answered when the acks of each are satisfied.
+"""Produce requests: batches are appended (`batch_appends`), and answered when the acks of each are satisfied.
 
 A refused batch of a request without a response (``acks=0``) is logged for the operator, because no client learns of it.
 """
@@ -6,18 +6,12 @@ A refused batch of a request without a response (``acks=0``) is logged for the o
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from quorumlog.server.access.permissions import operation_of
 from quorumlog.server.config.options import NodeLimits
-from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.partition.acknowledgements import ACKS_NONE, ProduceCall
 from quorumlog.server.partition.batch_admission import check_acks, check_request_size
-from quorumlog.server.partition.partition import Partition
-from quorumlog.server.replicas.replicas import Replicas
-from quorumlog.server.requests.partition_errors import PartitionErrors
+from quorumlog.server.requests.batch_appends import AppendConditions, BatchAppends, ProducedBatch
 from quorumlog.server.requests.produce_traces import DUPLICATE, ProduceTraces
-from quorumlog.server.requests.refused_batches import RefusedBatches
 from quorumlog.server.step.deadlines import MAX_WAIT_US
 from quorumlog.server.step.events import ClientRequest, EventLog
 from quorumlog.server.step.node_service import ServiceHooks, StepTime
@@ -27,23 +21,9 @@ from quorumlog.server.step.request_context import Listener, RequestContext
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.wire.entry import CorruptEntryError, parse_batch
-from quorumlog.wire.kafka.entry import is_kafka
 
-#: Operation that a client needs on each batch's topic.
-_OPERATION = operation_of(data_plane_pb2.ProduceRequest)
 #: Minimum time between two log lines about unanswered refusals for the same reason (µs).
 TELL_EVERY_US = 60_000_000
-
-
-class AppendConditions(Protocol):
-    """Conditions for appends on this node, beyond those of the partitions themselves."""
-
-    def live_replicas(self, partition: Partition) -> int:
-        """Returns the number of voters of a partition that are expected to confirm an append, this node included."""
-
-    def refusal(self) -> errors_pb2.Error | None:
-        """Returns the error if this node accepts no appends now; None if it does."""
 
 
 @dataclass(slots=True)
@@ -85,24 +65,19 @@ class ProduceRequests:
 
     def __init__(
         self,
-        host: RaftHost,
-        partitions: Replicas,
+        appends: BatchAppends,
         limits: NodeLimits,
         conditions: AppendConditions,
         replies: Replies,
-        absent: PartitionErrors,
         silent: SilentRefusals,
         traces: ProduceTraces,
     ) -> None:
         self.traces = traces
-        self._host = host
-        self._partitions = partitions
+        self._appends = appends
         self._limits = limits
         self._conditions = conditions
         self._replies = replies
-        self._absent = absent
         self._silent = silent
-        self._refused = RefusedBatches()
         self._calls: PendingCalls[ProduceCall] = PendingCalls(limits.pending_produces)
 
     def __len__(self) -> int:
@@ -129,16 +104,18 @@ class ProduceRequests:
             response.results.add(topic_id=batch.topic_id, partition=batch.partition)
         # Each access to a field of bytes copies them.
         entries = [batch.batch for batch in request.batches]
-        refusal = self._refuse_all(request.acks, sum(map(len, entries)), asked.client)
+        refusal = self._refuse_all(request, sum(map(len, entries)), asked.client)
         for slot, batch in enumerate(request.batches):
-            problem = refusal or self._append(time, asked, request, batch, entries[slot], call, slot)
-            if problem is None:
-                self._refused.accepted(time.now, batch)
+            if refusal is None:
+                produced = ProducedBatch(asked, request, batch, entries[slot], call, slot)
+                problem = self._appends.append(time, produced, self.finish)
+                traced = request.trace and not request.transactional_id
+                if problem is None and traced and request.acks != ACKS_NONE:
+                    self._trace(produced)
             else:
-                problem = self._refused.refused(time.now, batch, problem)
-                call.fill(slot, error=problem, base_offset=-1, log_append_time_ms=-1)
-                if request.acks == ACKS_NONE:
-                    self._silent.note(time.now, problem)
+                problem = self._appends.refuse(time.now, batch, refusal, call, slot)
+            if problem is not None and request.acks == ACKS_NONE:
+                self._silent.note(time.now, problem)
         if request.acks == ACKS_NONE:
             return
         if call.done:
@@ -146,70 +123,33 @@ class ProduceRequests:
         else:
             self._calls.add(call)
 
-    def _refuse_all(self, acks: int, size_bytes: int, client: RequestContext) -> errors_pb2.Error | None:
+    def _refuse_all(
+        self, request: data_plane_pb2.ProduceRequest, size_bytes: int, client: RequestContext
+    ) -> errors_pb2.Error | None:
         limits = self._limits
         most = limits.kafka_request_bytes if client.listener is Listener.KAFKA else limits.request_bytes
-        invalid = check_acks(acks) or check_request_size(size_bytes, most)
+        invalid = check_acks(request.acks) or check_request_size(size_bytes, most)
         if invalid is not None:
             return invalid
+        if request.transactional_id and (refused := self._appends.refuse_transaction(client, request.transactional_id)):
+            return refused
         if self._calls.full:
             return error(
                 ErrorCode.SERVER_BUSY, f"{len(self._calls)} produce requests wait here already; try again after a pause"
             )
         return self._conditions.refusal()
 
-    def _append(
-        self,
-        time: StepTime,
-        asked: ClientRequest,
-        request: data_plane_pb2.ProduceRequest,
-        batch: data_plane_pb2.PartitionBatch,
-        data: bytes,
-        call: ProduceCall,
-        slot: int,
-    ) -> errors_pb2.Error | None:
-        refused = self._absent.refusal(asked.client, _OPERATION, batch.topic_id)
-        if refused is not None:
-            return refused
-        partition = self._partitions.find(batch.topic_id, batch.partition)
-        if partition is None:
-            return self._absent.problem(batch.topic_id, batch.partition)
-        live = self._conditions.live_replicas(partition)
-        end_before = partition.log_end_offset
-        if asked.client.listener is not Listener.KAFKA and _is_kafka_batch(data):
-            # Only the listener for Kafka's clients validates the records of such a batch.
-            return error(ErrorCode.INVALID_RECORD, "a Kafka batch: produce it at the port for Kafka's clients")
-        problem = partition.append(time.now, time.wall_ms, data, request.acks, call, slot, live)
-        appended = partition.log_end_offset - end_before
-        if appended:  # Nothing is appended of a duplicate.
-            partition.appended_bytes += len(data)
-            partition.appended_records += appended
-        if problem is not None:
-            # An unknown producer may have been forgotten with its records: its client compares.
-            call.fill_start(slot, partition.log_start_offset)
+    def _trace(self, produced: ProducedBatch) -> None:
+        if produced.appended_to is None:
+            produced.call.response.trace.untraced = DUPLICATE
         else:
-            self._host.touch(partition.group)
-            if request.trace and request.acks != ACKS_NONE:
-                self._trace(asked, request, call, partition if appended else None)
-        return problem
-
-    def _trace(
-        self,
-        asked: ClientRequest,
-        request: data_plane_pb2.ProduceRequest,
-        call: ProduceCall,
-        appended_to: Partition | None,
-    ) -> None:
-        if appended_to is None:
-            call.response.trace.untraced = DUPLICATE
-        else:
-            self.traces.begin(asked, request, call, appended_to)
+            self.traces.begin(produced.asked, produced.request, produced.call, produced.appended_to)
 
     def refuse_overdue(self, time: StepTime, asked: ClientRequest, problem: errors_pb2.Error) -> None:
         """Refuses a request that has waited too long for its quota; with ``acks=0`` the refusal is only logged."""
         assert isinstance(asked.message, data_plane_pb2.ProduceRequest)
         for batch in asked.message.batches:
-            self._refused.refused(time.now, batch, problem)
+            self._appends.refused.refused(time.now, batch, problem)
         response = failed_produce(asked.message, problem)
         if response is not None:
             self._replies.reply(asked.request_id, response)
@@ -239,16 +179,6 @@ class ProduceRequests:
         if call is not None:
             call.abandon()
             self.traces.forget(request_id)
-
-
-def _is_kafka_batch(entry: bytes) -> bool:
-    if not is_kafka(entry):
-        return False
-    try:
-        parse_batch(entry)
-    except CorruptEntryError:
-        return False
-    return True
 
 
 def failed_produce(

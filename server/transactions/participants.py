@@ -77,6 +77,10 @@ class TransactionParticipants(Protocol):
         is open. Calls ``ended`` once the marker is committed; if none is open, once a quorum has confirmed that this
         node leads the participant. A transaction that starts later is not affected."""
 
+    @property
+    def are_open(self) -> bool:
+        """True if a transaction may be open in a participant that this node leads."""
+
     def open_longer_than(self, age_us: int, /) -> Iterable[OpenHere]:
         """Returns the transactions that have been open for longer than an age, in participants that this node leads."""
 
@@ -209,9 +213,9 @@ class ParticipantService:
     # -- questions ----------------------------------------------------------------------------------------------------
 
     @property
-    def next_deadline(self) -> int:
-        """Time at which ``on_time`` is due."""
-        return self._pull_due
+    def next_deadline(self) -> int | None:
+        """Time at which ``on_time`` is due; None while no transaction is open here."""
+        return self._pull_due if self._participants.are_open else None
 
     def on_time(self, now: int, wall_ms: int) -> None:
         """Asks the coordinators what became of transactions that have been open for long."""

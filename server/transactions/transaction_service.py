@@ -80,7 +80,7 @@ class TransactionService:
             MarkersRoute(services),
             services.options.limits.group_calls,
             self._confirm,
-            self._led.wake,
+            self._wake,
         )
         self._deadline_moved: Callable[[], None] = lambda: None
 
@@ -89,6 +89,11 @@ class TransactionService:
 
     def _now(self) -> int:
         return self._led.clock.now
+
+    def _wake(self, raft_group: int) -> None:
+        # A participant of this node answers in the step of its own Raft group.
+        self._led.wake(raft_group)
+        self._deadline_moved()
 
     def _confirm(self, leader: TransactionLeader, call: CoordinatorCall[TransactionDraft]) -> None:
         self._led.read(self._led.clock.now, leader, call)
@@ -152,6 +157,7 @@ class TransactionService:
             respond(peer_pb2.ControllerResponse(request_id=request.request_id, error=keeper))
         else:
             self._led.read(now, keeper, ResolveCall(request, respond, keeper))
+            self._deadline_moved()
 
     @staticmethod
     def _is_too_long(request: peer_pb2.ControllerRequest, items: int, respond: Respond) -> bool:

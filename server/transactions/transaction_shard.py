@@ -8,6 +8,7 @@ from quorumlog.server.deciding.coordinator_kind import CoordinatorKind
 from quorumlog.server.deciding.coordinator_replica import CoordinatorReplica, ReadSnapshot
 from quorumlog.server.hosting.partition_replica import PartitionId
 from quorumlog.server.hosting.sealing import GroupSealer
+from quorumlog.server.metadata.records import THIRD_FEATURE_LEVEL
 from quorumlog.server.step.wire_errors import error
 from quorumlog.server.transactions.transaction_table import TransactionTable
 from quorumlog.v1 import errors_pb2
@@ -41,6 +42,7 @@ TRANSACTION_COORDINATORS = CoordinatorKind(
     check_key=check_transactional_id,
     table=TransactionTable,
     command=TransactionCommand,
+    feature_level=THIRD_FEATURE_LEVEL,
 )
 
 

@@ -36,7 +36,9 @@ def test_batches_are_copied_once() -> None:
     member = trio._machines[leader].node._member
     assert member is not None
     batch = CountedBatch(trio.topic_id)
-    request = SimpleNamespace(correlation_id=1, timeout_ms=1_000, acks=-1, trace=False, batches=[batch])
+    request = SimpleNamespace(
+        correlation_id=1, timeout_ms=1_000, acks=-1, trace=False, transactional_id="", batches=[batch]
+    )
     time = StepTime(trio.now, EPOCH_MS)
     log = next(iter(member.services.replicas.partitions.logs.values()))
     before = log.log_end_offset

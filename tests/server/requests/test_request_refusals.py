@@ -12,6 +12,7 @@ from quorumlog.server.config.options import NodeLimits
 from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.observability.metrics import Meters
+from quorumlog.server.requests.batch_appends import BatchAppends
 from quorumlog.server.requests.delete_records import RecordDeletions
 from quorumlog.server.requests.list_offsets import OffsetRequests
 from quorumlog.server.requests.partition_errors import PartitionErrors
@@ -216,7 +217,8 @@ def told_by_the_node(request: pb.ProduceRequest, limits: NodeLimits) -> Error:
     replies, led = Replies(), Led()
     conditions = SimpleNamespace(refusal=lambda: None, live_replicas=lambda partition: 3)
     silent = SilentRefusals(silence)
-    service = ProduceRequests(led, led, limits, conditions, replies, SimpleNamespace(), silent, NO_TRACES)
+    appends = BatchAppends(led, led, conditions, SimpleNamespace(), SimpleNamespace())
+    service = ProduceRequests(appends, limits, conditions, replies, silent, NO_TRACES)
     service.produce(TIME, ClientRequest(1, request), request)
     (reply,) = replies.take_gathered()
     assert isinstance(reply.message, pb.ProduceResponse)
@@ -253,7 +255,8 @@ def test_the_operator_is_told_of_refusals_that_nobody_is_answered() -> None:
     replies, led = Replies(), Led()
     conditions = SimpleNamespace(refusal=lambda: refused[-1] if refused else None, live_replicas=lambda partition: 3)
     silent = SilentRefusals(lambda level, event, **fields: lines.append((level, event, fields)))
-    service = ProduceRequests(led, led, NodeLimits(), conditions, replies, SimpleNamespace(), silent, NO_TRACES)
+    appends = BatchAppends(led, led, conditions, SimpleNamespace(), SimpleNamespace())
+    service = ProduceRequests(appends, NodeLimits(), conditions, replies, silent, NO_TRACES)
     batches = [pb.PartitionBatch(topic_id=TOPIC, partition=number, batch=b"b") for number in range(3)]
 
     def produce(after_us: int, acks: int = 0) -> None:

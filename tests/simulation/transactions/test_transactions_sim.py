@@ -1,0 +1,248 @@
+"""Transactions from one end to the other: coordinators, leaders of partitions, and readers of what was committed."""
+
+from __future__ import annotations
+
+import pytest
+from quiet_cluster import SECOND
+from transactional_cluster import NAME, PARTITIONS, TransactionalCluster
+
+from quorumlog.server.partition.partition import Partition
+from quorumlog.server.transactions.participants import PULL_US
+from quorumlog.server.transactions.transaction_record import Identity
+from quorumlog.simulator.models.records import arrow_payload, values_of
+from quorumlog.v1 import data_plane_pb2 as pb
+from quorumlog.v1 import transactions_pb2
+from quorumlog.v1.data_plane_pb2 import (
+    ISOLATION_LEVEL_READ_COMMITTED,
+    ISOLATION_LEVEL_READ_UNCOMMITTED,
+    IsolationLevel,
+)
+from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.entry import Attributes, Codec, build_batch, parse_header
+
+
+class Transfers(TransactionalCluster):
+    """A producer that writes records in transactions, and readers."""
+
+    def __init__(self, seed: int, nodes: int = 3) -> None:
+        super().__init__(seed, nodes=nodes)
+        self._sequences: dict[tuple[Identity, int], int] = {}
+
+    def restart_sequences(self) -> None:
+        """Forgets the batches that were created."""
+        self._sequences.clear()
+
+    def replica(self, number: int) -> tuple[int, Partition]:
+        """The node that leads a partition, and its replica there."""
+        for node in self.running:
+            member = self.cluster.processes[node].node._member  # type: ignore[union-attr]
+            partition = member.services.replicas.partitions.find(self.topic_id(), number) if member else None
+            if partition is not None and partition.leads:
+                return node, partition
+        raise LookupError(number)
+
+    def lead(self, number: int) -> int:
+        """The node that leads a partition, as soon as one does."""
+        found: list[int] = []
+
+        def leads() -> bool:
+            try:
+                found.append(self.replica(number)[0])
+            except LookupError:
+                return False
+            return True
+
+        self.until(leads, 10)
+        return found[-1]
+
+    def stable_end(self, number: int) -> int:
+        """The last stable offset of a partition on its leader; -1 while it has none."""
+        try:
+            return self.replica(number)[1].last_stable_offset
+        except LookupError:
+            return -1
+
+    def batch(self, of: Identity, number: int, values: list[str], *, transactional: bool = True) -> bytes:
+        sequence = self._sequences.get((of, number), 0)
+        self._sequences[of, number] = sequence + len(values)
+        at_ms = self.cluster.processes[self.running[0]].wall_ms
+        return build_batch(
+            arrow_payload(None, values, at_ms),
+            record_count=len(values),
+            codec=Codec.NONE,
+            base_timestamp_ms=at_ms,
+            max_timestamp_ms=at_ms,
+            producer_id=of.producer_id,
+            producer_epoch=of.epoch,
+            base_sequence=sequence,
+            attributes=Attributes.TRANSACTIONAL if transactional else Attributes(0),
+        )
+
+    def request(
+        self, of: Identity, number: int, *values: str, adds: bool = True, name: str = NAME
+    ) -> pb.ProduceRequest:
+        return pb.ProduceRequest(
+            acks=-1,
+            timeout_ms=3_000,
+            transactional_id=name,
+            adds_partitions=adds,
+            batches=[
+                pb.PartitionBatch(
+                    topic_id=self.topic_id(), partition=number, batch=self.batch(of, number, list(values))
+                )
+            ],
+        )
+
+    def send(self, request: pb.ProduceRequest) -> pb.ProduceResult:
+        """The result of a request with one batch, retried while it is retriable."""
+        for _ in range(100):
+            answer = self.ask(self.lead(request.batches[0].partition), request)
+            assert isinstance(answer, pb.ProduceResponse)
+            if not answer.results[0].error.retriable:
+                return answer.results[0]
+            self.run(0.05)
+        raise AssertionError(f"not sent: {answer}")
+
+    def read(self, number: int, level: IsolationLevel.ValueType = ISOLATION_LEVEL_READ_COMMITTED) -> list[str]:
+        request = pb.FetchRequest(max_bytes=1 << 20, isolation_level=level)
+        values: list[str] = []
+        offset = 0
+        while True:
+            del request.partitions[:]
+            request.partitions.add(
+                topic_id=self.topic_id(), partition=number, fetch_offset=offset, leader_epoch=-1, max_bytes=1 << 20
+            )
+            answer = self.ask(self.lead(number), request)
+            assert isinstance(answer, pb.FetchResponse)
+            (result,) = answer.results
+            assert not result.HasField("error"), result
+            if not result.entries:
+                return values
+            values += [value for entry in result.entries for value in values_of(entry)]
+            offset = parse_header(result.entries[-1]).last_offset + 1
+
+    def finish(self, of: Identity, *, commit: bool = True) -> Identity:
+        """Ends a transaction; returns the identity of the next one."""
+        answer = self.end(of, commit=commit)
+        assert not answer.HasField("error"), answer
+        return Identity(answer.identity.producer_id, answer.identity.producer_epoch)
+
+
+def test_records_become_visible_at_the_commit() -> None:
+    cluster = Transfers(1)
+    producer = cluster.init()
+    assert not cluster.send(cluster.request(producer, 0, "a", "b")).error.code
+    assert not cluster.send(cluster.request(producer, 2, "c")).error.code
+    assert cluster.read(0) == []
+    assert cluster.read(0, ISOLATION_LEVEL_READ_UNCOMMITTED) == ["a", "b"]
+    following = cluster.finish(producer)
+    assert following.epoch == producer.epoch + 1
+    assert (cluster.read(0), cluster.read(2)) == (["a", "b"], ["c"])
+
+
+def test_aborted_records_stay_invisible() -> None:
+    cluster = Transfers(2)
+    producer = cluster.init()
+    cluster.send(cluster.request(producer, 0, "aborted"))
+    following = cluster.finish(producer, commit=False)
+    cluster.send(cluster.request(following, 0, "committed"))
+    cluster.finish(following)
+    assert cluster.read(0) == ["committed"]
+    assert cluster.read(0, ISOLATION_LEVEL_READ_UNCOMMITTED) == ["aborted", "committed"]
+
+
+def test_batches_wait_in_order() -> None:
+    """Batches that arrive while the partition is enlisted are appended in their order, in one step."""
+    cluster = Transfers(3)
+    producer = cluster.init()
+    node, answers = cluster.lead(1), []
+    for number in range(20):
+        cluster.cluster.request("client", node, cluster.request(producer, 1, f"v{number}"), answers.append)
+    cluster.until(lambda: len(answers) == 20, 5)
+    assert [answer.results[0].error.code for answer in answers] == [0] * 20
+    cluster.finish(producer)
+    assert cluster.read(1) == [f"v{number}" for number in range(20)]
+
+
+def test_unconfirmed_partition_is_refused() -> None:
+    """A client of the first version adds its partitions itself. A late batch starts no transaction of its own."""
+    cluster = Transfers(4)
+    producer = cluster.init()
+    late = cluster.send(cluster.request(producer, 0, "late", adds=False))
+    assert late.error.code == ErrorCode.INVALID_TXN_STATE
+    cluster.add(producer, 0)
+    cluster.restart_sequences()
+    assert not cluster.send(cluster.request(producer, 0, "in time", adds=False)).error.code
+    cluster.finish(producer)
+    assert cluster.read(0) == ["in time"]
+
+
+def test_former_instance_is_fenced() -> None:
+    cluster = Transfers(5)
+    former = cluster.init()
+    cluster.send(cluster.request(former, 0, "former"))
+    following = cluster.init()
+    assert cluster.send(cluster.request(former, 0, "late")).error.code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert cluster.send(cluster.request(former, 1, "late")).error.code == ErrorCode.INVALID_PRODUCER_EPOCH
+    cluster.send(cluster.request(following, 0, "following"))
+    cluster.finish(following)
+    assert (cluster.read(0), cluster.read(1)) == (["following"], [])
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("dies", ["coordinator", "partition"])
+def test_next_leaders_finish_what_is_decided(dies: str, commit: bool) -> None:
+    """The leader of the coordinator or of a partition dies between the decision and the markers."""
+    cluster = Transfers(6)
+    producer = cluster.init()
+    for number in range(PARTITIONS):
+        cluster.send(cluster.request(producer, number, f"v{number}"))
+    node = cluster.lead(0) if dies == "partition" else cluster.coordinator()
+    request = transactions_pb2.EndTransactionRequest(transactional_id=NAME, commit=commit, raises_epoch=True)
+    request.identity.producer_id, request.identity.producer_epoch = producer
+    cluster.cluster.request("client", cluster.coordinator(), request, lambda answer: None)
+    cluster.run(0.002)
+    cluster.cluster.processes[node].die(silent=True)
+    again = cluster.end(producer, commit=commit)
+    assert not again.HasField("error"), again
+    for number in range(PARTITIONS):
+        cluster.lead(number)
+        cluster.until(lambda of=number: cluster.stable_end(of) == 2, 10)  # type: ignore[misc]
+        assert cluster.read(number) == ([f"v{number}"] if commit else [])
+
+
+def test_leader_asks_when_markers_never_arrive() -> None:
+    """Decisions are not pushed. The leader asks what became of its transaction, and ends it."""
+    cluster = Transfers(7)
+    producer = cluster.init()
+    cluster.send(cluster.request(producer, 0, "a"))
+    for process in cluster.cluster.processes.values():
+        member = process.node._member  # type: ignore[union-attr]
+        assert member is not None
+        member._traffic.declare("end_transactions", lambda now, request, respond: None)
+    answer = cluster.end(producer)
+    assert not answer.markers_committed
+    assert cluster.read(0) == []
+    cluster.until(lambda: cluster.stable_end(0) == 2, 3 * PULL_US // SECOND)
+    assert cluster.read(0) == ["a"]
+
+
+def test_open_transaction_is_aborted_at_its_timeout() -> None:
+    cluster = Transfers(8)
+    producer = cluster.init(timeout_ms=2_000)
+    cluster.send(cluster.request(producer, 0, "a"))
+    cluster.until(lambda: cluster.stable_end(0) == 2, 5)
+    assert cluster.read(0) == []
+    assert cluster.end(producer).error.code == ErrorCode.TRANSACTION_ABORTABLE
+
+
+def test_transactional_batch_needs_its_id() -> None:
+    cluster = Transfers(9)
+    producer = cluster.init()
+    refused = cluster.send(cluster.request(producer, 0, "a", name=""))
+    assert refused.error.code == ErrorCode.INVALID_RECORD
+    assert cluster.send(cluster.request(producer, 0, "b", name="x" * 250)).error.code == ErrorCode.INVALID_REQUEST
+    assert (
+        cluster.send(cluster.request(producer, 0, "c", name="other")).error.code
+        == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    )
