@@ -71,7 +71,7 @@ class PartitionTransactions:
         hooks.raft_group_gone(self.raft_group_gone)
         self._deadline_moved = hooks.deadline_moved
 
-    # -- what coordinators say ----------------------------------------------------------------------------------------
+    # -- decisions ----------------------------------------------------------------------------------------------------
 
     def open(self, transaction: OpenHere, term: int) -> errors_pb2.Error | None:
         """Opens a transaction in a partition; see `TransactionParticipants.open`."""

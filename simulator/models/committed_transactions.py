@@ -28,6 +28,7 @@ class _Ended(NamedTuple):
 
     Arguments:
         index: of the entry with its marker.
+        decided: where the coordinator's log has the decision.
     """
 
     producer_id: int
@@ -35,6 +36,7 @@ class _Ended(NamedTuple):
     marker_offset: int
     index: int  # type: ignore[assignment]
     commit: bool
+    decided: LogPlace
 
 
 @dataclass(slots=True)
@@ -96,7 +98,7 @@ class CommittedTransactions:
         self._decided[producer] = decided
         commit = bool(header.attributes & Attributes.COMMIT)
         self.ended.setdefault(producer, []).append(
-            _Ended(producer, opened.first_offset, header.base_offset, index, commit)
+            _Ended(producer, opened.first_offset, header.base_offset, index, commit, decided)
         )
         self._note(index)
         return ""
@@ -120,6 +122,10 @@ class CommittedTransactions:
             if each.first_offset <= header.base_offset < each.marker_offset:
                 return BatchFate.COMMITTED if each.commit else BatchFate.ABORTED
         return BatchFate.OPEN
+
+    def markers(self) -> list[tuple[int, LogPlace, bool]]:
+        """Returns the producer, the place and the outcome of each decision that has a marker."""
+        return [(each.producer_id, each.decided, each.commit) for ended in self.ended.values() for each in ended]
 
     def aborted_at(self, index: int) -> dict[int, tuple[int, int]]:
         """Returns the aborted transactions once the entry at ``index`` is applied: by the offset of the marker, the

@@ -47,6 +47,8 @@ from quorumlog.simulator.world.readers import PLAIN, EndOffsetProbe, ReaderOptio
 from quorumlog.simulator.world.restricted_clients import PRINCIPALS, RestrictedClient, RightsChanger
 from quorumlog.simulator.world.scheduler import Scheduler
 from quorumlog.simulator.world.settings_changer import SettingsChanger
+from quorumlog.simulator.world.transactional_clients import TOPIC as PAYMENTS
+from quorumlog.simulator.world.transactional_clients import TransactionalClients
 from quorumlog.simulator.world.transactions import TOPIC as TRANSFERS
 from quorumlog.simulator.world.transactions import TransactionalLoad
 from quorumlog.v1 import admin_pb2
@@ -139,10 +141,11 @@ class Simulation:
         self._only_faults = only_faults
         self._rng = self.scheduler.stream("story")
         self._topics = dict(self.plan.topics)
-        self.transactions: TransactionalLoad | None = None
+        self.transactions: list[TransactionalLoad | TransactionalClients] = []
         if self.plan.transactions is not None:
-            self._topics[TRANSFERS] = self.plan.transactions.partitions
-            self.plan.configs[TRANSFERS] = self.plan.transactions.configs
+            for topic in (TRANSFERS, PAYMENTS):
+                self._topics[topic] = self.plan.transactions.partitions
+                self.plan.configs[topic] = self.plan.transactions.configs
         self._producers: list[SimProducer] = []
         self._consumers: list[SimConsumer] = []
         self._groups: list[SimGroup] = []
@@ -164,7 +167,8 @@ class Simulation:
         try:
             self._form()
             if self.plan.transactions is not None:
-                self.transactions = TransactionalLoad(self.plan.transactions, self.cluster, self.scheduler)
+                for load in (TransactionalLoad, TransactionalClients):
+                    self.transactions.append(load(self.plan.transactions, self.cluster, self.scheduler))
             self._load_and_hurt()
             self._converge()
             self._read_all()
@@ -404,8 +408,8 @@ class Simulation:
             group.heal()
         for reader in self._kafka_readers:
             reader.heal()
-        if self.transactions is not None:
-            self.transactions.heal()
+        for load in self.transactions:
+            load.heal()
         if not self.plan.reads_on:
             self._stop_readers()
         end = self.scheduler.now + CONVERGENCE_US
@@ -415,16 +419,15 @@ class Simulation:
             missing = missing_for_convergence(self.cluster, self._topics, self._producers)
             if not missing and self._damage_mover is not None:
                 missing = self._damage_mover.missing()
-            if not missing and self.transactions is not None:
-                missing = self.transactions.missing()
+            missing = missing or next((found for load in self.transactions if (found := load.missing())), "")
             if not missing and self._settings_changer is not None:
                 missing = self._settings_changer.missing(
                     {node: process.image for node, process in self.cluster.processes.items()}
                 )
             if not missing:
-                if self.transactions is not None:
-                    self.transactions.stop()
-                    self.transactions.judge()
+                for load in self.transactions:
+                    load.stop()
+                    load.judge()
                 return
         raise Violation(f"no convergence {CONVERGENCE_US // SECOND} s after healing: {missing}")
 

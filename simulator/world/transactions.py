@@ -38,6 +38,8 @@ from quorumlog.wire.kafka.control import LogPlace
 TOPIC = "transfers"
 #: The first id of its producers: no node gives out such ids in a run.
 _FIRST_PRODUCER = 1 << 40
+#: No coordinator of the cluster, so that leaders ask none what became of these transactions.
+_COORDINATOR = 1 << 20
 #: How long a producer waits for an acknowledgement before it sends the batch again (µs).
 _ACKNOWLEDGED_US = 400_000
 _ALL_LIVE = 99
@@ -120,7 +122,71 @@ class _TransactionalWriter:
     sent: _Sent | None = None
 
 
-class TransactionalLoad:
+class TransactionTopic:
+    """A topic that is used by transactions: where its partitions are, what was committed, and new batches.
+
+    Attributes:
+        stopped: True once its readers must stop.
+    """
+
+    def __init__(self, topic: str, plan: TransactionPlan, cluster: SimCluster, scheduler: Scheduler) -> None:
+        self.topic = topic
+        self.plan = plan
+        self.stopped = False
+        self._cluster = cluster
+        self._scheduler = scheduler
+        self._rng = scheduler.stream(topic)
+        self._values = 0
+
+    def group_of(self, number: int) -> int | None:
+        """Returns the Raft group of a partition, once a node has it."""
+        for process in self._cluster.processes.values():
+            topic = None if process.image is None else process.image.topics.get(self.topic)
+            if topic is not None and number < len(topic.partitions):
+                return topic.partitions[number].group
+        return None
+
+    def topic_id(self) -> bytes:
+        """Returns the id of the topic, from any node that has it."""
+        images = (process.image for process in self._cluster.processes.values())
+        return next((each.topics[self.topic].topic_id for each in images if each and self.topic in each.topics), b"")
+
+    def log_of(self, group: int) -> CommittedPartition:
+        """Returns the committed log of a group."""
+        return self._cluster.invariants.model(group).log
+
+    def leader_of(self, group: int) -> tuple[int, int]:
+        """Returns the node that leads a group in the newest term of any node, and the term."""
+        leaders = self._cluster.invariants.model(group).leaders
+        return (leaders[max(leaders)], max(leaders)) if leaders else (NO_NODE, 0)
+
+    def new_batch(self, count: int, producer_id: int, epoch: int, sequence: int) -> tuple[str, bytes]:
+        """Returns the first value of a new batch, and the batch; outside of transactions without a producer."""
+        self._values += 1
+        values = [f"{self.topic}-{self._values}-{place}" for place in range(count)]
+        at_ms = max(process.wall_ms for process in self._cluster.processes.values())
+        keys = [f"k{self._rng.randrange(self.plan.keys)}" for _ in values] if self.plan.keys else None
+        is_transactional = producer_id >= 0
+        if self._rng.random() < self.plan.kafka:
+            entry = kafka_entry(
+                keys, values, at_ms, codec=0, producer=(producer_id, epoch, sequence), is_transactional=is_transactional
+            )
+            return values[0], entry
+        batch = build_batch(
+            text_payload(values) if keys is None else arrow_payload(keys, values, at_ms),
+            record_count=count,
+            codec=Codec.NONE,
+            base_timestamp_ms=at_ms,
+            max_timestamp_ms=at_ms,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            attributes=Attributes.TRANSACTIONAL if is_transactional else Attributes.NONE,
+        )
+        return values[0], batch
+
+
+class TransactionalLoad(TransactionTopic):
     """Producers with transactions, their coordinator, and readers of each level.
 
     Attributes:
@@ -128,32 +194,18 @@ class TransactionalLoad:
     """
 
     def __init__(self, plan: TransactionPlan, cluster: SimCluster, scheduler: Scheduler) -> None:
-        self.plan = plan
+        super().__init__(TOPIC, plan, cluster, scheduler)
         self.committed = self.aborted = 0
-        self._cluster = cluster
-        self._scheduler = scheduler
-        self._rng = scheduler.stream("transactions")
         self._place = LogPlace(1, 0)
-        self._calls = self._values = self._others = 0
-        self._healed = self._stopped = False
+        self._calls = self._others = 0
+        self._healed = False
         self._due: list[tuple[TransactionDecision, int]] = []
         self._decided: list[_Transaction] = []
         self._writers = [_TransactionalWriter(_FIRST_PRODUCER + number) for number in range(plan.producers)]
         for writer in self._writers:
             self._again(writer)
         self._end_due()
-        levels = ((pb.ISOLATION_LEVEL_READ_COMMITTED, False), (pb.ISOLATION_LEVEL_READ_COMMITTED, True))
-        levels += ((pb.ISOLATION_LEVEL_READ_UNCOMMITTED, False),)  # type: ignore[assignment]
-        self._readers = [
-            TransactionReader(number, level, takes_control, cluster, scheduler, self)
-            for number in range(plan.partitions)
-            for level, takes_control in levels
-        ]
-
-    @property
-    def stopped(self) -> bool:
-        """True once readers must stop."""
-        return self._stopped
+        self._readers = readers_of(self, cluster, scheduler)
 
     def heal(self) -> None:
         """Starts no further transaction, and ends those that are open."""
@@ -161,7 +213,7 @@ class TransactionalLoad:
 
     def stop(self) -> None:
         """Ends all activity."""
-        self._stopped = True
+        self.stopped = True
 
     def missing(self) -> str:
         """Returns what is not finished yet; empty once all transactions have ended and all readers are at the end."""
@@ -196,31 +248,6 @@ class TransactionalLoad:
                 if fate is not (BatchFate.COMMITTED if each.decision.commit else BatchFate.ABORTED):
                     raise Violation(f"{value} of {TOPIC}-{number} is {fate.value}; the decision was {each.decision}")
 
-    # -- where things are -----------------------------------------------------------------------------------------
-
-    def group_of(self, number: int) -> int | None:
-        """Returns the Raft group of a partition, once a node has it."""
-        for process in self._cluster.processes.values():
-            topic = None if process.image is None else process.image.topics.get(TOPIC)
-            if topic is not None and number < len(topic.partitions):
-                return topic.partitions[number].group
-        return None
-
-    def topic_id(self) -> bytes:
-        """Returns the id of the topic, from any node that has it."""
-        found = (process.image.topics[TOPIC].topic_id for process in self._cluster.processes.values() if process.image
-                 and TOPIC in process.image.topics)  # fmt: skip
-        return next(found, b"")
-
-    def log_of(self, group: int) -> CommittedPartition:
-        """Returns the committed log of a group."""
-        return self._cluster.invariants.model(group).log
-
-    def leader_of(self, group: int) -> tuple[int, int]:
-        """Returns the node that leads a group in the newest term of any node, and the term."""
-        leaders = self._cluster.invariants.model(group).leaders
-        return (leaders[max(leaders)], max(leaders)) if leaders else (NO_NODE, 0)
-
     def _act(self, node: int, group: int, action: Callable[[Partition, int, int], None]) -> None:
         """Has a node act on its replica, in one of its next steps, or late."""
         delay = self._rng.randint(100, 2_000)
@@ -241,7 +268,7 @@ class TransactionalLoad:
     # -- producers ------------------------------------------------------------------------------------------------
 
     def _again(self, writer: _TransactionalWriter) -> None:
-        if not self._stopped:
+        if not self.stopped:
             self._scheduler.after(self._rng.randint(*self.plan.step_us), lambda: self._step(writer))
 
     def _step(self, writer: _TransactionalWriter) -> None:
@@ -273,35 +300,10 @@ class TransactionalLoad:
             transaction.enlisted[number] = self._next_place()
         count = self._rng.randint(1, 4)
         sequence = writer.sequences.get(number, 0)
-        value, batch = self._batch(count, writer.producer_id, writer.epoch, sequence)
+        value, batch = self.new_batch(count, writer.producer_id, writer.epoch, sequence)
         transaction.values.append((number, value))
         writer.sent = _Sent(number, batch, count, value)
         self._send(transaction, writer.sent)
-
-    def _batch(self, count: int, producer_id: int, epoch: int, sequence: int) -> tuple[str, bytes]:
-        """Returns the first value of a new batch, and the batch; outside of transactions without a producer."""
-        self._values += 1
-        values = [f"transfer-{self._values}-{place}" for place in range(count)]
-        at_ms = max(process.wall_ms for process in self._cluster.processes.values())
-        keys = [f"k{self._rng.randrange(self.plan.keys)}" for _ in values] if self.plan.keys else None
-        is_transactional = producer_id >= 0
-        if self._rng.random() < self.plan.kafka:
-            entry = kafka_entry(
-                keys, values, at_ms, codec=0, producer=(producer_id, epoch, sequence), is_transactional=is_transactional
-            )
-            return values[0], entry
-        batch = build_batch(
-            text_payload(values) if keys is None else arrow_payload(keys, values, at_ms),
-            record_count=count,
-            codec=Codec.NONE,
-            base_timestamp_ms=at_ms,
-            max_timestamp_ms=at_ms,
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            base_sequence=sequence,
-            attributes=Attributes.TRANSACTIONAL if is_transactional else Attributes.NONE,
-        )
-        return values[0], batch
 
     def _send(self, transaction: _Transaction, sent: _Sent) -> None:
         group = self.group_of(sent.number)
@@ -318,7 +320,9 @@ class TransactionalLoad:
         def append(partition: Partition, now: int, wall_ms: int) -> None:
             if partition.raft.term != term:
                 return  # The answer of the coordinator was for another term.
-            problem = open_transaction(now, partition, transaction.producer_id, transaction.epoch, 0, enlisted)
+            problem = open_transaction(
+                now, partition, transaction.producer_id, transaction.epoch, _COORDINATOR, enlisted
+            )
             problem = problem or partition.append(now, wall_ms, sent.batch, ACKS_ALL, call, 0, _ALL_LIVE)
             if sent.call is call:
                 sent.refused = problem
@@ -354,7 +358,7 @@ class TransactionalLoad:
         response = pb.ProduceResponse()
         response.results.add()
         call = ProduceCall(-self._calls, response, 1 << 62, 1, {0})
-        _, batch = self._batch(self._rng.randint(1, 3), NO_PRODUCER_ID, -1, -1)
+        _, batch = self.new_batch(self._rng.randint(1, 3), NO_PRODUCER_ID, -1, -1)
         self._act(node, group, lambda partition, now, wall_ms: _append(partition, now, wall_ms, batch, call))
 
     # -- the coordinator ------------------------------------------------------------------------------------------
@@ -373,7 +377,7 @@ class TransactionalLoad:
         writer.transaction = writer.sent = None
 
     def _end_due(self) -> None:
-        if self._stopped:
+        if self.stopped:
             return
         self._scheduler.after(self._rng.randint(2_000, 50_000), self._end_due)
         for decision, number in self._rng.sample(self._due, min(3, len(self._due))):
@@ -420,10 +424,10 @@ class TransactionReader:
         takes_control: bool,
         cluster: SimCluster,
         scheduler: Scheduler,
-        load: TransactionalLoad,
+        load: TransactionTopic,
     ) -> None:
         self.position = 0
-        self._name = name = f"{TOPIC}-{number}-{level}-{takes_control}"
+        self._name = name = f"{load.topic}-{number}-{level}-{takes_control}"
         self._number = number
         self._level = level
         self._takes_control = takes_control
@@ -552,6 +556,20 @@ class TransactionReader:
             values = zip(batch.offsets, batch.values, strict=True)
             expected |= {offset: value for offset, value in values if start <= offset < end}
         return expected
+
+
+def readers_of(load: TransactionTopic, cluster: SimCluster, scheduler: Scheduler) -> list[TransactionReader]:
+    """Returns readers of each level for every partition of a topic."""
+    levels = [
+        (pb.ISOLATION_LEVEL_READ_COMMITTED, False),
+        (pb.ISOLATION_LEVEL_READ_COMMITTED, True),
+        (pb.ISOLATION_LEVEL_READ_UNCOMMITTED, False),
+    ]
+    return [
+        TransactionReader(number, level, takes_control, cluster, scheduler, load)
+        for number in range(load.plan.partitions)
+        for level, takes_control in levels
+    ]
 
 
 def draw_transactions(rng: random.Random) -> TransactionPlan:

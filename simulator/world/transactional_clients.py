@@ -1,0 +1,441 @@
+"""Transactional clients in virtual time: they use coordinators and leaders by requests alone, as clients do.
+
+Several instances may use one transactional id. An instance that another one has fenced continues until it notices. The
+outcome that a client receives is compared with the committed logs (X3 to X5 and X8 of the rules of transactions):
+
+- A commit that was answered: every record of the transaction counts; at once if the answer says that it does.
+- An abort, or a definite failure: none ever counts.
+- No answer: all or none.
+- What an instance sends after another one has received its identity never counts.
+- Each marker is that of the one decision that the coordinator's log has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple, TypeVar
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.raft.types import NO_NODE
+from quorumlog.simulator.models.committed_partition import Violation
+from quorumlog.simulator.models.committed_transactions import BatchFate
+from quorumlog.simulator.world.clients import Unanswered
+from quorumlog.simulator.world.cluster import SimCluster
+from quorumlog.simulator.world.scheduler import Scheduler
+from quorumlog.simulator.world.transactions import TransactionPlan, TransactionTopic, readers_of
+from quorumlog.v1 import data_plane_pb2 as pb
+from quorumlog.v1 import errors_pb2, groups_pb2, transactions_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.entry import parse_header
+
+#: The topic of the load: no other client uses it.
+TOPIC = "payments"
+#: How long a client waits for an answer (µs), and between two attempts.
+_ANSWER_US = 1_500_000
+_PAUSE_US = (5_000, 80_000)
+#: Attempts of one request before a client gives its transaction up.
+_ATTEMPTS = 30
+#: How long a message that is repeated may be under way (µs).
+_LATE_US = 1_500_000
+#: Clients beyond the number of producers that a plan draws.
+_MORE = 3
+#: Timeouts of transactions that are drawn, in milliseconds.
+_TIMEOUTS_MS = (1_000, 5_000, 20_000)
+#: Errors of batches that end a transaction: its producer is fenced, or the transaction is over.
+_ENDS = frozenset(
+    (
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTION_ABORTABLE,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.INVALID_TIMESTAMP,
+    )
+)
+
+
+class _Ask(NamedTuple):
+    """A request to a node."""
+
+    node: int
+    request: ProtoMessage
+
+
+#: What a client does: asks a node, and receives the answer or None; or waits, in microseconds.
+ResultT = TypeVar("ResultT")
+_Steps = Generator[_Ask | int, ProtoMessage | None, ResultT]
+
+
+class Outcome(Enum):
+    """The outcome of a transaction, as its client knows it."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+
+
+class _Identity(NamedTuple):
+    producer_id: int
+    epoch: int
+
+
+class _Value(NamedTuple):
+    """The first value of a batch, and when it was first sent (µs)."""
+
+    partition: int
+    value: str
+    sent_us: int
+
+
+@dataclass(slots=True, eq=False)
+class _Attempt:
+    """A transaction of one instance.
+
+    Attributes:
+        fenced_us: when another instance received its identity; None if none did.
+        acknowledged: the values whose batch was acknowledged.
+    """
+
+    name: str
+    identity: _Identity
+    values: list[_Value] = field(default_factory=list)
+    acknowledged: set[str] = field(default_factory=set)
+    outcome: Outcome = Outcome.OPEN
+    fenced_us: int | None = None
+
+
+class TransactionalClients(TransactionTopic):
+    """The clients of a seed, and readers of each level.
+
+    Attributes:
+        outcomes: number of transactions by outcome.
+    """
+
+    def __init__(self, plan: TransactionPlan, cluster: SimCluster, scheduler: Scheduler) -> None:
+        super().__init__(TOPIC, plan, cluster, scheduler)
+        self.healed = False
+        self._running = 0
+        self._attempts: list[_Attempt] = []
+        self._readers = readers_of(self, cluster, scheduler)
+        for number in range(plan.producers + _MORE):
+            self._start(f"payer-{number}", self._rng.randint(0, 500_000))
+
+    @property
+    def outcomes(self) -> dict[Outcome, int]:
+        counted = dict.fromkeys(Outcome, 0)
+        for each in self._attempts:
+            counted[each.outcome] += 1
+        return counted
+
+    def heal(self) -> None:
+        """Starts no further transaction; those that run come to an end."""
+        self.healed = True
+
+    def stop(self) -> None:
+        """Ends the readers."""
+        self.stopped = True
+
+    def missing(self) -> str:
+        """Returns what is not finished yet; empty once all transactions have ended and all readers are at the end."""
+        if self._running:
+            return f"{self._running} transactional clients run"
+        coordinators = self._cluster.invariants.transactions
+        if coordinators.open:
+            return f"transactions are open at their coordinators: {coordinators.open}"
+        for number in range(self.plan.partitions):
+            group = self.group_of(number)
+            if group is not None and self.log_of(group).transactions.open:
+                return f"{TOPIC}-{number} has open transactions: {self.log_of(group).transactions.open}"
+        return next((missing for reader in self._readers if (missing := reader.missing())), "")
+
+    # -- running ------------------------------------------------------------------------------------------------------
+
+    def _start(self, name: str, delay_us: int) -> None:
+        self._running += 1
+        client = _Instance(self, name, self._attempts, self._cluster, self._scheduler)
+        self._scheduler.after(delay_us, lambda: self._drive(name, client.live()))
+
+    def start_another(self, name: str) -> None:
+        """Starts another instance of a transactional id, which will fence the others."""
+        self._start(name, self._rng.randint(0, 200_000))
+
+    def _drive(self, name: str, steps: _Steps[None], answer: ProtoMessage | None = None) -> None:
+        try:
+            wanted = steps.send(answer)
+        except StopIteration:
+            self._running -= 1
+            return
+        if isinstance(wanted, int):
+            self._scheduler.after(wanted, lambda: self._drive(name, steps))
+            return
+        is_answered = False
+
+        def answered(message: ProtoMessage | Unanswered) -> None:
+            nonlocal is_answered
+            if not is_answered:
+                is_answered = True
+                self._drive(name, steps, None if isinstance(message, Unanswered) else message)
+
+        self._cluster.request(name, wanted.node, wanted.request, answered)
+        self._scheduler.after(_ANSWER_US, lambda: answered(Unanswered.LOST))
+
+    # -- judging ------------------------------------------------------------------------------------------------------
+
+    def fate_of(self, value: _Value) -> BatchFate | None:
+        """Returns the state of a batch by the committed log; None if it is not there."""
+        group = self.group_of(value.partition)
+        if group is None:
+            return None
+        offset = self._cluster.invariants.place_of(group, value.value)
+        batch = self.log_of(group).batch_of(offset) if offset >= 0 else None
+        return None if batch is None else self.log_of(group).transactions.fate_of(parse_header(batch.entry.data))
+
+    def judge(self) -> None:
+        """Judges the outcome of all transactions, and the markers of all partitions.
+
+        Raises:
+            Violation: an outcome is another one than its client was told, or it holds for a part only.
+        """
+        for each in self._attempts:
+            self.judge_attempt(each)
+        self._judge_markers()
+
+    def judge_attempt(self, attempt: _Attempt) -> None:
+        """Judges one transaction.
+
+        Raises:
+            Violation: see above.
+        """
+        where = f"the transaction of {attempt.name} with {attempt.identity}, {attempt.outcome.value},"
+        fates = {value: self.fate_of(value) for value in attempt.values}
+        counted = {value for value, fate in fates.items() if fate is BatchFate.COMMITTED}
+        acknowledged = {value for value in attempt.values if value.value in attempt.acknowledged}
+        if attempt.outcome is Outcome.COMMITTED and acknowledged - counted:
+            raise Violation(f"{where} has records that do not count: {[(v, fates[v]) for v in acknowledged - counted]}")
+        if attempt.outcome in (Outcome.ABORTED, Outcome.OPEN) and counted:
+            raise Violation(f"{where} has records that count: {counted}")
+        if attempt.outcome is Outcome.UNKNOWN and counted and acknowledged - counted:
+            raise Violation(f"{where} counts in a part: {counted}, without {acknowledged - counted}")
+        if attempt.fenced_us is not None:
+            late = {value for value in counted if value.sent_us > attempt.fenced_us}
+            if late:
+                raise Violation(f"{where} was fenced at {attempt.fenced_us}, and these count: {late}")
+
+    def _judge_markers(self) -> None:
+        decided = {
+            (writer[0], transaction.decided): (writer in transaction.committed, partitions)
+            for transaction in self._cluster.invariants.transactions.transactions
+            for writer, partitions in transaction.writers.items()
+        }
+        for number in range(self.plan.partitions):
+            group = self.group_of(number)
+            if group is None:
+                continue
+            for producer, place, commit in self.log_of(group).transactions.markers():
+                where = f"{TOPIC}-{number} has a marker of producer {producer} at {place}, commit {commit}"
+                found = decided.get((producer, place))
+                if found is None:
+                    raise Violation(f"{where}: its coordinator has no such decision")
+                if found[0] != commit or (self.topic_id(), number) not in found[1]:
+                    raise Violation(f"{where}: the decision was {found}")
+
+
+class _Instance:
+    """One instance of a transactional producer."""
+
+    def __init__(
+        self,
+        clients: TransactionalClients,
+        name: str,
+        attempts: list[_Attempt],
+        cluster: SimCluster,
+        scheduler: Scheduler,
+    ) -> None:
+        self._clients = clients
+        self._plan = clients.plan
+        self._name = name
+        self._attempts = attempts
+        self._cluster = cluster
+        self._scheduler = scheduler
+        self._rng = scheduler.stream(f"{name}-{len(attempts)}-{scheduler.now}")
+        #: Of the first version, which adds its partitions itself and keeps its epoch.
+        self._is_old = self._rng.random() < self._plan.keeps_epoch
+        self._timeout_ms = self._rng.choice(_TIMEOUTS_MS)
+        self._identity: _Identity | None = None
+        self._sequences: dict[int, int] = {}
+
+    @property
+    def _is_over(self) -> bool:
+        return self._clients.healed
+
+    def live(self) -> _Steps[None]:
+        """Runs transactions until the cluster is healed, or another instance has taken over."""
+        while not self._is_over:
+            if self._identity is None and not (yield from self._init()):
+                return
+            yield from self._run()
+            if self._identity is None and self._rng.random() < 0.3:
+                return  # It is gone, as a process that was fenced.
+            if self._rng.random() < 0.05:
+                self._clients.start_another(self._name)
+            yield self._rng.randint(*self._plan.step_us)
+
+    # -- requests -----------------------------------------------------------------------------------------------------
+
+    def _pause(self) -> int:
+        return self._rng.randint(*_PAUSE_US)
+
+    def _call(self, request: ProtoMessage) -> _Steps[tuple[ProtoMessage | None, bool]]:
+        """Asks the coordinator until the answer is definite.
+
+        Returns:
+            The answer, None if the client has given up; and whether an attempt has no known outcome.
+        """
+        is_uncertain = False
+        for _ in range(_ATTEMPTS):
+            node = yield from self._coordinator()
+            if node != NO_NODE:
+                answer = yield _Ask(node, request)
+                if answer is None:
+                    is_uncertain = True
+                else:
+                    problem: errors_pb2.Error = answer.error  # type: ignore[attr-defined]
+                    if not problem.retriable:
+                        return answer, is_uncertain or not (problem.code == 0 or problem.definite)
+                    is_uncertain = is_uncertain or not problem.definite
+            yield self._pause()
+        return None, is_uncertain
+
+    def _coordinator(self) -> _Steps[int]:
+        request = groups_pb2.FindCoordinatorsRequest(
+            group_ids=[self._name], type=groups_pb2.COORDINATOR_TYPE_TRANSACTION
+        )
+        found = yield _Ask(self._rng.choice(self._cluster.node_ids), request)
+        if isinstance(found, groups_pb2.FindCoordinatorsResponse) and found.coordinators:
+            node: int = found.coordinators[0].node_id
+            return node if node in self._cluster.processes else NO_NODE
+        return NO_NODE
+
+    def _init(self) -> _Steps[bool]:
+        request = transactions_pb2.InitTransactionsRequest(
+            transactional_id=self._name, transaction_timeout_ms=self._timeout_ms
+        )
+        answer, _ = yield from self._call(request)
+        if not isinstance(answer, transactions_pb2.InitTransactionsResponse) or answer.HasField("error"):
+            yield self._pause()
+            return False
+        self._adopt(answer.identity)
+        for each in self._attempts:
+            if each.name == self._name and each.identity != self._identity and each.fenced_us is None:
+                each.fenced_us = self._scheduler.now
+        return True
+
+    def _adopt(self, identity: transactions_pb2.ProducerIdentity) -> None:
+        following = _Identity(identity.producer_id, identity.producer_epoch)
+        if following != self._identity:
+            self._identity = following
+            self._sequences.clear()
+
+    # -- one transaction ----------------------------------------------------------------------------------------------
+
+    def _run(self) -> _Steps[None]:
+        assert self._identity is not None
+        attempt = _Attempt(self._name, self._identity)
+        added: set[int] = set()
+        is_whole = True
+        for _ in range(self._rng.randint(1, self._plan.batches)):
+            number = self._rng.randrange(self._plan.partitions)
+            if self._is_old and number not in added:
+                is_whole = yield from self._add(number)
+            if is_whole:
+                added.add(number)
+                is_whole = yield from self._produce(attempt, number)
+            if not is_whole:
+                break
+            yield self._rng.randint(0, 20_000)
+        if attempt.values and attempt not in self._attempts:
+            self._attempts.append(attempt)
+        if not added:
+            self._identity = None
+            return
+        if self._rng.random() < 0.05:
+            self._identity = None  # It is killed: its transaction stays open until its timeout, or the next instance.
+            return
+        yield from self._end(attempt, commit=is_whole and self._rng.random() < self._plan.commits)
+        if not is_whole:
+            self._identity = None
+
+    def _add(self, number: int) -> _Steps[bool]:
+        assert self._identity is not None
+        request = transactions_pb2.AddToTransactionRequest(transactional_id=self._name)
+        request.identity.producer_id, request.identity.producer_epoch = self._identity
+        request.participants.add(topic_id=self._clients.topic_id(), partition=number)
+        answer, _ = yield from self._call(request)
+        return answer is not None and not answer.HasField("error")
+
+    def _produce(self, attempt: _Attempt, number: int) -> _Steps[bool]:
+        assert self._identity is not None
+        count, sequence = self._rng.randint(1, 4), self._sequences.get(number, 0)
+        value, batch = self._clients.new_batch(count, *self._identity, sequence)
+        request = pb.ProduceRequest(
+            acks=-1, timeout_ms=1_000, transactional_id=self._name, adds_partitions=not self._is_old
+        )
+        request.batches.add(topic_id=self._clients.topic_id(), partition=number, batch=batch)
+        attempt.values.append(_Value(number, value, self._scheduler.now))
+        if attempt not in self._attempts:
+            self._attempts.append(attempt)
+        for _ in range(_ATTEMPTS):
+            group = self._clients.group_of(number)
+            node = NO_NODE if group is None else self._clients.leader_of(group)[0]
+            if node != NO_NODE:
+                if self._rng.random() < self._plan.late:
+                    self._send_late(node, request)
+                answer = yield _Ask(node, request)
+                if isinstance(answer, pb.ProduceResponse):
+                    problem = answer.results[0].error
+                    if not problem.code:
+                        attempt.acknowledged.add(value)
+                        self._sequences[number] = sequence + count
+                        return True
+                    if not problem.retriable:
+                        self._judge_refusal(attempt, value, problem)
+                        return False
+            yield self._pause()
+        return False
+
+    def _send_late(self, node: int, request: ProtoMessage) -> None:
+        """Sends a request once more, long after; nobody waits for the answer."""
+        sender = f"{self._name}-late"
+        self._scheduler.after(
+            self._rng.randint(0, _LATE_US), lambda: self._cluster.request(sender, node, request, lambda answer: None)
+        )
+
+    def _judge_refusal(self, attempt: _Attempt, value: str, problem: errors_pb2.Error) -> None:
+        if problem.code not in _ENDS:
+            raise Violation(f"{value} of {attempt.name} with {attempt.identity} is refused: {problem}")
+
+    def _end(self, attempt: _Attempt, *, commit: bool) -> _Steps[None]:
+        assert self._identity is not None
+        request = transactions_pb2.EndTransactionRequest(
+            transactional_id=self._name, commit=commit, raises_epoch=not self._is_old
+        )
+        request.identity.producer_id, request.identity.producer_epoch = self._identity
+        # A client of the first version keeps its epoch: only the order of its connection fences what it repeats.
+        if not self._is_old and self._rng.random() < self._plan.late:
+            self._send_late(self._rng.choice(self._cluster.node_ids), request)
+        answer, is_uncertain = yield from self._call(request)
+        if not isinstance(answer, transactions_pb2.EndTransactionResponse):
+            attempt.outcome = Outcome.UNKNOWN if commit else Outcome.ABORTED
+            self._identity = None
+        elif answer.HasField("error"):
+            attempt.outcome = Outcome.UNKNOWN if commit and is_uncertain else Outcome.ABORTED
+            self._identity = None
+        else:
+            attempt.outcome = Outcome.COMMITTED if commit else Outcome.ABORTED
+            if commit and answer.markers_committed:
+                self._clients.judge_attempt(attempt)
+            self._adopt(answer.identity)
