@@ -5,9 +5,9 @@ the command ``open_transaction``, and a marker, which ends a transaction. The ov
 the entries that are appended but not committed, and is rebuilt whenever a leadership starts, like that of producers.
 
 The order of the coordinator's log is the fence. A partition joins a transaction at one place of that log, where it is
-enlisted; the transaction ends at a later one, where it is decided. A partition opens nothing that was enlisted at or
-before the newest decision that it has of that producer, and a decision ends nothing that was enlisted at or behind
-it. So whatever comes late or twice has no effect.
+enlisted; the transaction ends where it is decided, in a later entry or in the same one, in which no other starts. A
+partition opens nothing that was enlisted at or before the newest decision that it has of that producer, and a decision
+ends nothing that was enlisted behind it. So whatever comes late or twice has no effect.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class OpenTransactions:
         producer_id, offset, decided = header.producer_id, header.base_offset, decided_in(marker)
         self._applied(producer_id, index)
         opened = self.open.get(producer_id)
-        if opened is not None and opened.enlisted < decided:
+        if opened is not None and opened.enlisted <= decided:
             del self.open[producer_id]
             if not header.attributes & Attributes.COMMIT:
                 first_open = self.first_open

@@ -96,7 +96,8 @@ def open_transaction(
 def end_transaction(
     now: int, wall_ms: int, partition: Partition, decision: TransactionDecision
 ) -> TransactionEnding | errors_pb2.Error:
-    """Ends a producer's transaction with a marker, if one is open that was enlisted before the decision.
+    """Ends a producer's transaction with a marker, if one is open that was enlisted at the decision's place or
+    before it: one entry of the coordinator may start a transaction and decide it.
 
     Arguments:
         now: microseconds; wall_ms: milliseconds since the epoch.
@@ -112,7 +113,7 @@ def end_transaction(
         partition.transactions = partition.producers.transactions = OpenTransactions()
     transactions = partition.transactions
     state = transactions.known(producer_id)
-    if state.opened is None or state.opened.enlisted >= decision.decided:
+    if state.opened is None or state.opened.enlisted > decision.decided:
         if state.decided < decision.decided and not transactions.remember(producer_id, decision.decided, now):
             return refusals.takes_none(partition.name, "too many decisions have come for transactions without a batch")
         is_marked = state.decided == decision.decided and state.marker_offset >= 0

@@ -90,7 +90,7 @@ class CommittedTransactions:
                 return f"is of producer {producer}, whose transaction is open, and does not belong to it"
             return ""
         decided = decided_in(data)
-        if opened is None or opened.enlisted >= decided:
+        if opened is None or opened.enlisted > decided:
             return f"is a marker of producer {producer}'s decision at {decided}, which ends nothing"
         if decided <= self._decided.get(producer, LogPlace(0, 0)):
             return f"is another marker of producer {producer}'s decision at {decided}"

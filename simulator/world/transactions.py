@@ -368,7 +368,10 @@ class TransactionalLoad(TransactionTopic):
         if unknown or self._rng.random() >= self.plan.keeps_epoch:
             writer.epoch += 1
             writer.sequences.clear()
-        decision = TransactionDecision(writer.producer_id, writer.epoch, self._next_place(), commit and not unknown)
+        # One entry of the coordinator may start a transaction and decide it.
+        at_once = self._place in transaction.enlisted.values() and self._rng.random() < 0.3
+        place = self._place if at_once else self._next_place()
+        decision = TransactionDecision(writer.producer_id, writer.epoch, place, commit and not unknown)
         transaction.decision = decision
         self.committed += decision.commit
         self.aborted += not decision.commit

@@ -200,6 +200,21 @@ def test_decided_transactions_do_not_open(rig: Rig) -> None:
     assert opens(rig, LogPlace(1, 41)) is None
 
 
+@pytest.mark.parametrize("decides_first", [False, True])
+def test_one_entry_may_start_and_decide(rig: Rig, decides_first: bool) -> None:
+    """A decision at the very place of a transaction ends it, or keeps it from opening."""
+    if decides_first:
+        assert ends(rig, FIRST, commit=False) == TransactionEnding(None, 0)
+        assert refused(opens(rig, FIRST), ErrorCode.INVALID_PRODUCER_EPOCH, retriable=False)
+    else:
+        assert opens(rig, FIRST) is None
+        ending = ends(rig, FIRST, commit=False)
+        assert isinstance(ending, TransactionEnding) and ending.marker_offset == 0
+    rig.settle()
+    assert rig.partition.transactions is not None and not rig.partition.transactions.open
+    assert opens(rig, SECOND) is None
+
+
 def test_the_next_transaction_waits_for_the_marker(rig: Rig) -> None:
     """Another transaction of the producer opens only after the marker of the one before it."""
     opens(rig)
