@@ -27,11 +27,13 @@ class TransactionDecision(NamedTuple):
 
     Arguments:
         producer_epoch: at which the producer continues: earlier ones are fenced from the marker on.
+        origin: where the coordinator's log has the partition as part of the transaction.
         decided: where the coordinator's log has the decision.
     """
 
     producer_id: int
     producer_epoch: int
+    origin: LogPlace
     decided: LogPlace
     commit: bool
 
@@ -96,8 +98,7 @@ def open_transaction(
 def end_transaction(
     now: int, wall_ms: int, partition: Partition, decision: TransactionDecision
 ) -> TransactionEnding | errors_pb2.Error:
-    """Ends a producer's transaction with a marker, if one is open that was enlisted at the decision's place or
-    before it: one entry of the coordinator may start a transaction and decide it.
+    """Ends a producer's transaction with a marker, if it is open.
 
     Arguments:
         now: microseconds; wall_ms: milliseconds since the epoch.
@@ -113,11 +114,14 @@ def end_transaction(
         partition.transactions = partition.producers.transactions = OpenTransactions()
     transactions = partition.transactions
     state = transactions.known(producer_id)
-    if state.opened is None or state.opened.enlisted > decision.decided:
+    if state.opened is None or state.opened.enlisted > decision.origin:
         if state.decided < decision.decided and not transactions.remember(producer_id, decision.decided, now):
             return refusals.takes_none(partition.name, "too many decisions have come for transactions without a batch")
         is_marked = state.decided == decision.decided and state.marker_offset >= 0
         return TransactionEnding(state.marker_offset if is_marked else None, state.index)
+    if state.opened.enlisted < decision.origin:
+        # A former transaction, whose own decision comes later: it must not end with the outcome of this one.
+        return refusals.other_transaction_open(partition.name, producer_id)
     marker = build_marker(producer_id, decision.producer_epoch, decision.decided, wall_ms, commit=decision.commit)
     try:
         index, offset = partition.append_marker(now, wall_ms, marker)

@@ -105,7 +105,7 @@ class PartitionTransactions:
             self._time.now,
             self._time.wall_ms,
             partition,
-            TransactionDecision(producer_id, decision.next_epoch, decided, decision.commit),
+            TransactionDecision(producer_id, decision.next_epoch, place_of(decision.origin), decided, decision.commit),
         )
         if isinstance(ending, errors_pb2.Error):
             ended(ending)

@@ -57,7 +57,7 @@ def init_transactions(
     edit = draft.find(name)
     if edit is None:
         return _create(draft, request)
-    if edit.is_decided:
+    if edit.is_decided or edit.has_new_producer:
         return _no_init(_not_over(name))
     producer = edit.producer
     assert producer is not None, "a transactional id has a producer"

@@ -87,6 +87,11 @@ class TransactionEdit:
         return self._decision is not None
 
     @property
+    def has_new_producer(self) -> bool:
+        """True if the producer gets its identity with this entry: another one would fence it before it is known."""
+        return self.producer is not (self.base.producer if self.base is not None else None)
+
+    @property
     def is_open(self) -> bool:
         """True if a transaction is open."""
         was_open = self.base is not None and self.base.open is not None

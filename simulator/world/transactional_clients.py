@@ -35,7 +35,7 @@ from quorumlog.wire.entry import parse_header
 TOPIC = "payments"
 #: How long a client waits for an answer (µs), and between two attempts.
 _ANSWER_US = 1_500_000
-_PAUSE_US = (5_000, 80_000)
+_PAUSE_US = (2_000, 40_000)
 #: Attempts of one request before a client gives its transaction up.
 _ATTEMPTS = 30
 #: How long a message that is repeated may be under way (µs).
@@ -44,6 +44,8 @@ _LATE_US = 1_500_000
 _MORE = 3
 #: Timeouts of transactions that are drawn, in milliseconds.
 _TIMEOUTS_MS = (1_000, 5_000, 20_000)
+#: Producers that expire sooner than this may be forgotten in a run (µs).
+_SOON_FORGOTTEN_US = 600_000_000
 #: Errors of batches that end a transaction: its producer is fenced, or the transaction is over.
 _ENDS = frozenset(
     (
@@ -344,6 +346,9 @@ class _Instance:
 
     def _run(self) -> _Steps[None]:
         assert self._identity is not None
+        if any(self._clients.group_of(number) is None for number in range(self._plan.partitions)):
+            yield self._pause()
+            return
         attempt = _Attempt(self._name, self._identity)
         added: set[int] = set()
         is_whole = True
@@ -356,7 +361,7 @@ class _Instance:
                 is_whole = yield from self._produce(attempt, number)
             if not is_whole:
                 break
-            yield self._rng.randint(0, 20_000)
+            yield self._rng.randint(0, 5_000)
         if attempt.values and attempt not in self._attempts:
             self._attempts.append(attempt)
         if not added:
@@ -401,7 +406,7 @@ class _Instance:
                         attempt.acknowledged.add(value)
                         self._sequences[number] = sequence + count
                         return True
-                    if not problem.retriable:
+                    if not problem.retriable and problem.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                         self._judge_refusal(attempt, value, problem)
                         return False
             yield self._pause()
@@ -415,6 +420,10 @@ class _Instance:
         )
 
     def _judge_refusal(self, attempt: _Attempt, value: str, problem: errors_pb2.Error) -> None:
+        # A node forgets an idle producer, and with it the sequence at which it continues.
+        is_forgotten = problem.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._is_old
+        if is_forgotten and self._cluster.options.producer_id_expiration_us < _SOON_FORGOTTEN_US:
+            return
         if problem.code not in _ENDS:
             raise Violation(f"{value} of {attempt.name} with {attempt.identity} is refused: {problem}")
 

@@ -371,12 +371,12 @@ class TransactionalLoad(TransactionTopic):
         # One entry of the coordinator may start a transaction and decide it.
         at_once = self._place in transaction.enlisted.values() and self._rng.random() < 0.3
         place = self._place if at_once else self._next_place()
-        decision = TransactionDecision(writer.producer_id, writer.epoch, place, commit and not unknown)
+        decision = TransactionDecision(writer.producer_id, writer.epoch, LogPlace(0, 0), place, commit and not unknown)
         transaction.decision = decision
         self.committed += decision.commit
         self.aborted += not decision.commit
         self._decided.append(transaction)
-        self._due += [(decision, number) for number in transaction.enlisted]
+        self._due += [(decision._replace(origin=place), number) for number, place in transaction.enlisted.items()]
         writer.transaction = writer.sent = None
 
     def _end_due(self) -> None:
@@ -388,8 +388,8 @@ class TransactionalLoad(TransactionTopic):
         if self._decided and self._rng.random() < self.plan.late and not self._healed:
             old = self._rng.choice(self._decided)
             assert old.decision is not None
-            for number in old.enlisted:
-                self._end(old.decision, number)
+            for number, place in old.enlisted.items():
+                self._end(old.decision._replace(origin=place), number)
 
     def _end(self, decision: TransactionDecision, number: int) -> None:
         group = self.group_of(number)

@@ -53,10 +53,16 @@ def opens(
 
 
 def ends(
-    rig: Rig, decided: LogPlace = SECOND, *, commit: bool = True, producer: int = PRODUCER, epoch: int = 0
+    rig: Rig,
+    decided: LogPlace = SECOND,
+    *,
+    commit: bool = True,
+    producer: int = PRODUCER,
+    epoch: int = 0,
+    origin: LogPlace = FIRST,
 ) -> TransactionEnding | errors_pb2.Error:
     """Ends a transaction."""
-    return end_transaction(3, NOW_MS, rig.partition, TransactionDecision(producer, epoch, decided, commit))
+    return end_transaction(3, NOW_MS, rig.partition, TransactionDecision(producer, epoch, origin, decided, commit))
 
 
 def aborts(rig: Rig, decided: LogPlace = SECOND, producer: int = PRODUCER) -> None:
@@ -116,7 +122,7 @@ def test_stable_offset_waits_for_the_first(rig: Rig) -> None:
     opens(rig, SECOND, OTHER)
     rig.produce(transactional(0, producer=OTHER))
     rig.settle()
-    ends(rig, THIRD, producer=OTHER)
+    ends(rig, THIRD, producer=OTHER, origin=SECOND)
     rig.settle()
     assert rig.partition.last_stable_offset == 0
     ends(rig, FOURTH)
@@ -183,7 +189,7 @@ def test_decisions_end_only_earlier_transactions(rig: Rig) -> None:
 def test_places_compare_terms_first(rig: Rig) -> None:
     """After a recovery of the coordinator its indexes go back, and its decisions still count."""
     opens(rig, LogPlace(1, 900))
-    ending = ends(rig, LogPlace(2, 5))
+    ending = ends(rig, LogPlace(2, 5), origin=LogPlace(1, 900))
     assert isinstance(ending, TransactionEnding) and ending.marker_offset == 0
 
 
@@ -193,7 +199,7 @@ def test_decided_transactions_do_not_open(rig: Rig) -> None:
     for enlisted in (FIRST, SECOND):
         assert refused(opens(rig, enlisted), ErrorCode.INVALID_PRODUCER_EPOCH, retriable=False)
     assert opens(rig, THIRD) is None
-    ends(rig, FOURTH)
+    ends(rig, FOURTH, origin=THIRD)
     for settled in range(2):
         assert refused(opens(rig, FOURTH), ErrorCode.INVALID_PRODUCER_EPOCH, retriable=False), settled
         rig.settle()
@@ -213,6 +219,16 @@ def test_one_entry_may_start_and_decide(rig: Rig, decides_first: bool) -> None:
     rig.settle()
     assert rig.partition.transactions is not None and not rig.partition.transactions.open
     assert opens(rig, SECOND) is None
+
+
+def test_decision_ends_its_own_transaction_only(rig: Rig) -> None:
+    """A transaction whose decision has not come yet does not end with the outcome of the next one."""
+    opens(rig)
+    assert refused(ends(rig, FOURTH, commit=False, origin=THIRD), ErrorCode.SERVER_BUSY, retriable=True)
+    ending = ends(rig, SECOND)
+    assert isinstance(ending, TransactionEnding) and ending.marker_offset == 0
+    rig.settle()
+    assert ends(rig, FOURTH, commit=False, origin=THIRD) == TransactionEnding(None, 0)
 
 
 def test_the_next_transaction_waits_for_the_marker(rig: Rig) -> None:
@@ -371,7 +387,7 @@ def test_remembered_decisions_are_bounded(rig: Rig, monkeypatch: pytest.MonkeyPa
         assert ends(rig, producer=producer) == TransactionEnding(None, 0)
     assert refused(ends(rig, producer=3), ErrorCode.SERVER_BUSY, retriable=True)
     later = 3 + open_transactions.REMEMBERED_US
-    decision = TransactionDecision(3, 0, SECOND, commit=True)
+    decision = TransactionDecision(3, 0, FIRST, SECOND, commit=True)
     assert end_transaction(later, NOW_MS, rig.partition, decision) == TransactionEnding(None, 0)
 
 

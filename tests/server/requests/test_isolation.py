@@ -33,13 +33,15 @@ class TransactionalRig(Rig):
         self.lead()
         self._sequences: dict[int, int] = {}
         self._place = 0
+        self._origins: dict[int, LogPlace] = {}
 
     def write(self, producer: int, count: int = 2, time_ms: int = NOW_MS) -> None:
         """Appends a batch, in a transaction that opens with the first."""
         self._place += 1
         transactions = self.partition.transactions
         if transactions is None or transactions.known(producer).opened is None:
-            assert open_transaction(3, self.partition, producer, 0, 0, LogPlace(1, self._place)) is None
+            self._origins[producer] = LogPlace(1, self._place)
+            assert open_transaction(3, self.partition, producer, 0, 0, self._origins[producer]) is None
         made = build_batch(
             b"x" * 10, record_count=count, codec=Codec.NONE, base_timestamp_ms=time_ms, max_timestamp_ms=time_ms,
             producer_id=producer, producer_epoch=0, base_sequence=self._sequences.get(producer, 0),
@@ -57,7 +59,7 @@ class TransactionalRig(Rig):
     def end(self, producer: int, *, commit: bool) -> None:
         """Ends a transaction."""
         self._place += 1
-        decision = TransactionDecision(producer, 0, LogPlace(1, self._place), commit)
+        decision = TransactionDecision(producer, 0, self._origins[producer], LogPlace(1, self._place), commit)
         assert not isinstance(end_transaction(3, NOW_MS, self.partition, decision), errors_pb2.Error)
         self.settle()
 
@@ -238,7 +240,7 @@ def test_logs_of_markers_have_no_latest_record() -> None:
     """A partition in which transactions ended without a record has no record of any time."""
     rig = TransactionalRig()
     assert open_transaction(3, rig.partition, 1, 0, 0, LogPlace(1, 1)) is None
-    rig._place = 1
+    rig._place, rig._origins[1] = 1, LogPlace(1, 1)
     rig.end(1, commit=True)
     assert rig.partition.high_watermark == 1
     assert find_latest(rig.partition, cast(Any, rig.log)) is None

@@ -38,6 +38,14 @@ def test_new_instance_has_the_next_epoch(rig: TransactionRig) -> None:
     assert rig.identity() == Identity(1, 1)
 
 
+def test_one_identity_per_entry(rig: TransactionRig) -> None:
+    """The next instance waits for the entry that assigns the identity of the one before it."""
+    assert not rig.init(keep=True).HasField("error")
+    assert rig.init(keep=True).error.code == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert rig.init().error.code == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert rig.identity() == Identity(1, 1)
+
+
 def test_timeout_must_be_allowed(rig: TransactionRig) -> None:
     for wrong in (0, rig.limits.max_timeout_ms + 1):
         assert rig.init(timeout_ms=wrong).error.code == ErrorCode.INVALID_TRANSACTION_TIMEOUT

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from quorumlog.raft.types import Entry
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.simulator.models.committed_partition import CommittedPartition, Violation
 from quorumlog.simulator.seeds.story import Story, simulation_of
+from quorumlog.simulator.world.transactional_clients import Outcome, TransactionalClients
+from quorumlog.simulator.world.transactions import TransactionalLoad
 from quorumlog.v1.partition_log_pb2 import CompactLog, OpenTransaction, PartitionCommand, TrimLog
 from quorumlog.wire.entry import Attributes, Codec, build_batch
 from quorumlog.wire.kafka.control import LogPlace, build_marker
@@ -20,15 +24,19 @@ SEEDS = range(1, 7)
 def test_transactions_are_atomic() -> None:
     """Readers of each level get what they must, while nodes fail; and transactions of both outcomes happen."""
     outcomes = [0, 0]
+    told: Counter[Outcome] = Counter()
     for seed in SEEDS:
         simulation = simulation_of(seed, Story.TRANSACTIONS)
         result = simulation.run()
         assert result.violation is None, (
             f"python -m quorumlog.simulator.simulate --seed {seed} --transactions: {result.violation}"
         )
-        assert simulation.transactions is not None
-        outcomes[0] += simulation.transactions.committed
-        outcomes[1] += simulation.transactions.aborted
+        load, clients = simulation.transactions
+        assert isinstance(load, TransactionalLoad) and isinstance(clients, TransactionalClients)
+        outcomes[0] += load.committed
+        outcomes[1] += load.aborted
+        told += Counter(clients.outcomes)
+    assert min(told[Outcome.COMMITTED], told[Outcome.ABORTED]) > len(SEEDS), told
     assert min(outcomes) > len(SEEDS), outcomes
 
 
