@@ -30,7 +30,7 @@ from quorumlog.server.partition.compacted_log import CompactedLog
 from quorumlog.server.partition.compaction_state import ROW as COMPACTION_ROW
 from quorumlog.server.partition.compaction_state import CompactionState
 from quorumlog.server.partition.epoch_digests import content_digest
-from quorumlog.server.partition.open_transactions import OpenTransactions, opened_by
+from quorumlog.server.partition.open_transactions import MAX_OPEN, OpenTransactions, opened_by
 from quorumlog.server.partition.producer_state import is_named
 from quorumlog.server.partition.producer_table import DuplicateBatch, ProducerTable, Refused, nobody_has_claimed
 from quorumlog.server.partition.restoration import Restoration
@@ -473,6 +473,12 @@ class Partition:
     # -- appending --------------------------------------------------------------------------------------------
 
     @property
+    def offsets_left(self) -> int:
+        """Number of offsets that clients may use up: every transaction that is open takes one more, for its marker."""
+        kept = 0 if self.transactions is None else MAX_OPEN
+        return MAX_OFFSET - kept - self.log_end_offset
+
+    @property
     def copies_needed(self) -> int:
         """Number of durable copies that acks=all needs: max(min.insync.replicas, data quorum). The data quorum is the
         minimum number of data replicas in any quorum."""
@@ -500,7 +506,7 @@ class Partition:
         )
         if isinstance(header, errors_pb2.Error):
             return header
-        if self.log_end_offset + header.record_count > MAX_OFFSET:
+        if header.record_count > self.offsets_left:
             # Counts are set by the client: with few bytes it can use up the offsets, and none beyond can be written.
             return refusals.no_offsets_left(self.name, header.record_count)
         digest = content_digest(header, batch)

@@ -294,9 +294,10 @@ class ProducerTable:
 
     def _oldest(self) -> int | None:
         """Returns the unnamed producer that has been inactive for longest, of those that may be forgotten."""
-        if self.transactions is None:
-            return next(iter(self._applied), None)
-        return next((producer for producer in self._applied if producer not in self.transactions.open), None)
+        return next(filter(self._may_forget, self._applied), None)
+
+    def _may_forget(self, producer: int) -> bool:
+        return self.transactions is None or producer not in self.transactions.open
 
     def raise_epoch(self, producer: int, epoch: int, offset: int, index: int, *, applied: bool) -> None:
         """Starts an epoch of an unnamed producer by an entry of a transaction: earlier ones are fenced from there on.
@@ -328,10 +329,11 @@ class ProducerTable:
 
     def forget(self, up_to_index: int) -> None:
         """Forgets the unnamed producers whose last batch is at or below an index."""
-        while (producer := self._oldest()) is not None:
-            if self._applied[producer].last.log_index > up_to_index:
+        for producer, state in list(self._applied.items()):
+            if state.last.log_index > up_to_index:
                 return
-            self._forget(producer)
+            if self._may_forget(producer):
+                self._forget(producer)
 
     def forget_named(self, producers: Iterable[int], deleted_index: int) -> None:
         """Forgets named identities whose names are deleted.
@@ -366,8 +368,8 @@ class ProducerTable:
             if digests is not None:
                 self._digests[producer, state.epoch] = digests
                 self._mark_digests(producer, 0, digests.rows)
-        while len(self._applied) > self._limit:
-            self._forget(next(iter(self._applied)))
+        while len(self._applied) > self._limit and (oldest := self._oldest()) is not None:
+            self._forget(oldest)
 
     def has_room_for(self, producers: Iterable[int]) -> bool:
         """True if the named identities among some producers fit within the limit."""

@@ -73,6 +73,12 @@ def _begin(
             ErrorCode.POLICY_VIOLATION,
             f"{partition.name} has had records: restore into a partition that was never written to",
         )
+    if partition.transactions is not None and partition.transactions.open:
+        # It would go on in the restored log, whose producers are those of the backup.
+        return error(
+            ErrorCode.POLICY_VIOLATION,
+            f"a transaction is open in {partition.name}: restore into a partition that was never written to",
+        )
     if not 0 <= step.log_start_offset <= step.next_offset < MAX_OFFSET:
         return _invalid(f"a log cannot start at offset {step.log_start_offset} and continue at {step.next_offset}")
     if not 0 <= step.compacted_offset < MAX_OFFSET:

@@ -17,6 +17,8 @@ from quorumlog.wire.entry import BatchHeader, Flags, TimestampType, parse_envelo
 
 #: Bytes of batches that one lookup reads in one answer if the index does not help.
 SCAN_BYTES = 4 << 20
+#: Number of markers at the end of a log that a lookup of the latest record passes over.
+MOST_MARKERS = 1_000
 
 
 class TimeFound(NamedTuple):
@@ -74,13 +76,13 @@ def find_time(
 
 def find_latest(partition: Partition, reader: StorageReader, end: int | None = None) -> TimeFound | None:
     """Returns the first committed batch with a record of the latest timestamp. If that one is no longer kept, the index
-    does not contain the latest of the others, and the result is the last batch.
+    does not contain the latest of the others, and the result is the last batch with records.
 
     Arguments:
         end: the offset before which the batch must start; None: the high watermark.
 
     Returns:
-        None if there is no record, or the last batch is a marker.
+        None if there is no record, or the log ends with more than ``MOST_MARKERS`` markers.
     """
     last = (partition.high_watermark if end is None else end) - 1
     if last < partition.log_start_offset:
@@ -90,11 +92,24 @@ def find_latest(partition: Partition, reader: StorageReader, end: int | None = N
         result = find_time(partition, reader, row.max_timestamp_ms, 0, end)
         if result is not None:
             return result
-    # The last batch was compacted, or is in no index yet.
-    entries = partition.read(last, 1)
-    if not entries or (header := parse_header(entries[0])).is_control:
-        return None
-    return TimeFound(last, header, entries[0])
+    # The last batch was compacted, or is in no index yet, or the one that the index means is no longer kept.
+    return _last_records(partition, last)
+
+
+def _last_records(partition: Partition, last: int) -> TimeFound | None:
+    """Returns the last batch with records that starts at or before an offset, behind which there are only markers."""
+    compacted = partition.compacted_log
+    for _ in range(MOST_MARKERS + 1):
+        if last < partition.compacted_offset:
+            last = -1 if compacted is None else min(last, compacted.end_offset - 1)
+        entries = partition.read(last, 1) if last >= partition.log_start_offset else []
+        if not entries:
+            return None
+        header = parse_header(entries[0])
+        if not header.is_control:
+            return TimeFound(last, header, entries[0])
+        last = header.base_offset - 1
+    return None
 
 
 def _scan(partition: Partition, timestamp_ms: int, start: int, position: int, end: int) -> TimeFound | None:

@@ -12,7 +12,7 @@ from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
 from quorumlog.server.metadata.records import THIRD_FEATURE_LEVEL
 from quorumlog.server.partition import refusals
 from quorumlog.server.partition.open_transactions import MAX_ABORTED, MAX_OPEN, OpenedTransaction, OpenTransactions
-from quorumlog.server.partition.partition import Partition
+from quorumlog.server.partition.partition import MAX_OFFSET, Partition
 from quorumlog.server.partition.producer_state import MAX_TRANSACTIONAL_EPOCH, is_named
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2
@@ -83,6 +83,9 @@ def open_transaction(
     count = transactions.count
     if count >= MAX_OPEN or count + len(transactions.aborted) >= MAX_ABORTED:
         return refusals.too_many_transactions(partition.name, count, len(transactions.aborted))
+    if partition.log_end_offset > MAX_OFFSET - MAX_OPEN:
+        # Each transaction that is open has an offset left for its marker.
+        return refusals.no_offsets_left(partition.name, 1)
     command = OpenCommand(
         producer_id=producer_id,
         producer_epoch=epoch,

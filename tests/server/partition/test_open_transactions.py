@@ -9,7 +9,7 @@ from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL
 from quorumlog.server.partition import open_transactions, transaction_steps
 from quorumlog.server.partition.aborted_ranges import AbortedBatches, AbortedRange, AbortedRanges
 from quorumlog.server.partition.open_transactions import OpenTransactions
-from quorumlog.server.partition.partition import Partition
+from quorumlog.server.partition.partition import MAX_OFFSET, Partition
 from quorumlog.server.partition.producer_table import ProducerTable
 from quorumlog.server.partition.transaction_steps import (
     TransactionDecision,
@@ -487,3 +487,22 @@ def test_aborted_batches_are_those_before_their_marker() -> None:
         True, True, False, False, True, True, False
     ]  # fmt: skip
     assert not aborted.holds(2, 5)
+
+
+def test_markers_have_offsets_left(rig: Rig) -> None:
+    """Near the end of the offsets no transaction opens, and no batch takes the offset of a marker."""
+    opens(rig)
+    rig.produce(transactional(0))
+    rig.settle()
+    rig.partition.log_end_offset = MAX_OFFSET - open_transactions.MAX_OPEN - 2
+    for message in (transactional(3), batch(3)):
+        assert refused(rig.produce(message)[0], ErrorCode.INVALID_RECORD, retriable=False)
+    assert opens(rig, SECOND, OTHER) is None
+    assert rig.produce(transactional(0, count=2, producer=OTHER))[0] is None
+    assert rig.partition.log_end_offset == MAX_OFFSET - open_transactions.MAX_OPEN
+    rig.partition.log_end_offset += 1
+    assert refused(opens(rig, THIRD, 9), ErrorCode.INVALID_RECORD, retriable=False)
+    for producer in (PRODUCER, OTHER):
+        ending = ends(rig, FOURTH, producer=producer)
+        assert isinstance(ending, TransactionEnding) and ending.marker_offset is not None
+    assert rig.partition.log_end_offset < MAX_OFFSET

@@ -11,6 +11,7 @@ from quorumlog.server.partition.producer_records import restored
 from quorumlog.server.partition.producer_table import ProducerTable
 from quorumlog.server.partition.restore_steps import take_step
 from quorumlog.server.partition.time_lookup import find_time
+from quorumlog.server.partition.transaction_steps import open_transaction
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.admin_pb2 import (
     BeginPartitionRestore,
@@ -374,6 +375,15 @@ def test_markers_are_not_restored(rig: Rig) -> None:
     problem = step(rig, RestoreBatches(entries=[marker], next_offset=1))
     assert problem is not None and problem.code == ErrorCode.INVALID_REQUEST and "markers" in problem.message
     assert rig.partition.log_end_offset == 0
+
+
+def test_no_restore_begins_around_a_transaction(rig: Rig) -> None:
+    """A transaction may be open in a partition without records: it must end first."""
+    assert open_transaction(3, rig.partition, 7, 0, 0, LogPlace(1, 1)) is None
+    rig.settle()
+    assert rig.partition.high_watermark == 0
+    problem = step(rig, BeginPartitionRestore(next_offset=5))
+    assert problem is not None and problem.code == ErrorCode.POLICY_VIOLATION and "transaction" in problem.message
 
 
 def test_restored_batches_leave_their_transactions(rig: Rig) -> None:

@@ -10,7 +10,7 @@ from quorumlog.server.partition.compaction_proposals import CompactionProposals
 from quorumlog.server.partition.compaction_runner import _CompactionRun, _Section
 from quorumlog.server.partition.compaction_state import CompactionPoint
 from quorumlog.server.partition.retention import LogRetention
-from quorumlog.v1.partition_log_pb2 import CompactLog, PartitionCommand, TrimLog
+from quorumlog.v1.partition_log_pb2 import CompactLog, PartitionCommand
 from quorumlog.wire.entry import parse_header
 from tests.server.requests.test_isolation import TransactionalRig
 from tests.support.partition_rig import NOW_MS
@@ -55,12 +55,6 @@ def compact(rig: TransactionalRig, end: int) -> None:
     rig.settle()
 
 
-def trim(rig: TransactionalRig, start: int) -> None:
-    """Moves the log start."""
-    assert rig.partition.propose_command(3, PartitionCommand(trim_log=TrimLog(log_start_offset=start)))
-    rig.settle()
-
-
 def ranges(rig: TransactionalRig) -> list[AbortedRange]:
     """Returns the aborted transactions that are remembered."""
     assert rig.partition.transactions is not None
@@ -91,7 +85,7 @@ def test_passes_use_what_was_known_when_they_began() -> None:
     rig = made()
     section = _Section([CompactionPoint(12, NOW_MS, 1, 0)], rig.raft.entry_id(rig.raft.applied_index), known=True)
     run = _CompactionRun(rig.partition, section, REST, cast(Any, rig.log), NodeLimits(), 0)
-    trim(rig, 12)
+    rig.trim(12)
     assert ranges(rig) == []
     assert [parse_header(entry).base_offset for entry in run._dirty()][:3] == [0, 4, 9]
 
@@ -100,9 +94,9 @@ def test_ranges_are_forgotten_with_their_batches() -> None:
     """Ranges go when the log start has passed their markers, or the replica's own compaction has."""
     rig = made()
     assert ranges(rig) == [AbortedRange(1, 2, 11)]
-    trim(rig, 11)
+    rig.trim(11)
     assert ranges(rig) == [AbortedRange(1, 2, 11)]
-    trim(rig, 12)
+    rig.trim(12)
     assert ranges(rig) == []
     rig = made()
     compact(rig, 9)
@@ -118,7 +112,7 @@ def test_pending_points_keep_ranges() -> None:
     passed it in the meantime: otherwise their content would differ."""
     rig = made()
     compact(rig, 12)
-    trim(rig, 12)
+    rig.trim(12)
     assert ranges(rig) == [AbortedRange(1, 2, 11)]
     assert kept(rig, 12) == [0, 4, 9]
     rig.partition.compacted(12, b"", None)

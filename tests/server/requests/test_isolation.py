@@ -8,6 +8,7 @@ import pytest
 
 from quorumlog.server.kafka.codec.fetch_responses import AbortedTransaction
 from quorumlog.server.kafka.handlers.fetched_partition import answer_of, fill, isolation_level
+from quorumlog.server.partition import time_lookup
 from quorumlog.server.partition.time_lookup import find_latest, find_time
 from quorumlog.server.partition.transaction_steps import TransactionDecision, end_transaction, open_transaction
 from quorumlog.server.requests import isolation, list_offsets
@@ -15,6 +16,7 @@ from quorumlog.server.requests.isolation import read_isolated, stable_end
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.partition_log_pb2 import PartitionCommand, TrimLog
 from quorumlog.wire.entry import Attributes, Codec, build_batch, parse_header, verify
 from quorumlog.wire.kafka.control import LogPlace
 from tests.server.requests.test_fetch_sessions import Rig as FetchRig
@@ -61,6 +63,11 @@ class TransactionalRig(Rig):
         self._place += 1
         decision = TransactionDecision(producer, 0, self._origins[producer], LogPlace(1, self._place), commit)
         assert not isinstance(end_transaction(3, NOW_MS, self.partition, decision), errors_pb2.Error)
+        self.settle()
+
+    def trim(self, start: int) -> None:
+        """Moves the log start."""
+        assert self.partition.propose_command(3, PartitionCommand(trim_log=TrimLog(log_start_offset=start)))
         self.settle()
 
     def seen(self, offset: int, level: Any, max_bytes: int = LARGE, *, takes_control: bool = False) -> list[str]:
@@ -234,6 +241,26 @@ def test_times_are_those_of_records(rig: TransactionalRig) -> None:
     assert found is not None and found.offset == 8
     found = find_latest(late.partition, reader, stable_end(late.partition, COMMITTED))
     assert found is not None and found.offset == 5
+
+
+def test_the_latest_record_may_precede_markers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the batch with the latest timestamp is removed, the last batch before the markers is the result."""
+    rig = TransactionalRig()
+    rig.plain(2, NOW_MS + 90)
+    rig.write(1, 2, NOW_MS)
+    rig.write(2, 2, NOW_MS + 10)
+    rig.end(1, commit=True)
+    rig.end(2, commit=True)
+    rig.trim(2)
+    assert (rig.partition.log_start_offset, rig.partition.high_watermark) == (2, 8)
+    found = find_latest(rig.partition, cast(Any, rig.log))
+    assert found is not None and found.header is not None
+    assert (found.header.base_offset, found.header.last_offset) == (4, 5)
+    monkeypatch.setattr(time_lookup, "MOST_MARKERS", 1)
+    assert find_latest(rig.partition, cast(Any, rig.log)) is None
+    rig.trim(6)
+    monkeypatch.setattr(time_lookup, "MOST_MARKERS", 9)
+    assert find_latest(rig.partition, cast(Any, rig.log)) is None
 
 
 def test_logs_of_markers_have_no_latest_record() -> None:
