@@ -39,6 +39,11 @@ FAMILIES: dict[str, tuple[str, dict[str, tuple[int, int]]]] = {
     "topic_partition": ("topics and their partitions, page by page", {"DescribeTopicPartitions": (0, 0)}),
     "produce": ("records in", {"Produce": (3, 13), "InitProducerId": (0, 5)}),
     "fetch": ("records out", {"Fetch": (4, 18)}),
+    # Brokers send AddPartitionsToTxn from version 4 on, clients before that.
+    "transaction": (
+        "transactions of producers",
+        {"AddPartitionsToTxn": (0, 3), "AddOffsetsToTxn": (0, 4), "EndTxn": (0, 5)},
+    ),
     "position": ("offsets by time, and ends of epochs", {"ListOffsets": (1, 11), "OffsetForLeaderEpoch": (2, 4)}),
     "groups/membership": (
         "membership of classic consumer groups",
@@ -54,7 +59,10 @@ FAMILIES: dict[str, tuple[str, dict[str, tuple[int, int]]]] = {
         "consumer groups whose coordinator assigns",
         {"ConsumerGroupHeartbeat": (0, 1), "ConsumerGroupDescribe": (0, 1)},
     ),
-    "groups/commit": ("offsets that consumer groups commit", {"OffsetCommit": (2, 10), "OffsetDelete": (0, 0)}),
+    "groups/commit": (
+        "offsets that consumer groups commit",
+        {"OffsetCommit": (2, 10), "OffsetDelete": (0, 0), "TxnOffsetCommit": (0, 5)},
+    ),
     "groups/committed": ("committed offsets of consumer groups", {"OffsetFetch": (1, 10)}),
     "groups/group": (
         "consumer groups, from outside",

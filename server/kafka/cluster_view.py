@@ -67,10 +67,15 @@ class ImageView:
         image = self.image
         return image is not None and bool(image.brokers)
 
-    def reaches(self, level: int) -> bool:
-        """True if the cluster has reached a feature level: every node in it supports that level."""
+    @property
+    def feature_level(self) -> int:
+        """The feature level of the cluster, which every node in it supports; 0 while the node belongs to no cluster."""
         image = self.image
-        return image is not None and image.feature_level >= level
+        return 0 if image is None else image.feature_level
+
+    def reaches(self, level: int) -> bool:
+        """True if the cluster has reached a feature level."""
+        return self.feature_level >= level
 
 
 class SeenImage:

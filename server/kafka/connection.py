@@ -298,7 +298,7 @@ class KafkaConnection:
         return True
 
     def _tell_versions(self, head: RequestHead, version: int, error_code: int = 0) -> None:
-        response = self._versions.response(error_code)
+        response = self._versions.response(version, error_code)
         request = KafkaRequest(APIS[API_VERSIONS], version, head.correlation_id, None, response)
         self._unanswered.append(request)
         self._put_answer(request, response, version)

@@ -127,7 +127,9 @@ class KafkaListener:
         self.meters = meters
         self.contexts = contexts
         self.failed = failed
-        self.versions = served_versions(asks_to_sign_in=options.proof is Listener.PASSWORD)
+        self.versions = served_versions(
+            asks_to_sign_in=options.proof is Listener.PASSWORD, feature_level=lambda: cluster.feature_level
+        )
         self.fetch_sessions = FetchSessionSpace(first=secrets.randbits(30))
         self._open: set[_KafkaSocket] = set()
         self._strangers: set[_KafkaSocket] = set()

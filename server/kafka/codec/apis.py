@@ -61,8 +61,16 @@ from quorumlog.server.kafka.codec.config_responses import (
 )
 from quorumlog.server.kafka.codec.fetch_requests import FetchRequest
 from quorumlog.server.kafka.codec.fetch_responses import FetchResponse
-from quorumlog.server.kafka.codec.groups.commit_requests import OffsetCommitRequest, OffsetDeleteRequest
-from quorumlog.server.kafka.codec.groups.commit_responses import OffsetCommitResponse, OffsetDeleteResponse
+from quorumlog.server.kafka.codec.groups.commit_requests import (
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    TxnOffsetCommitRequest,
+)
+from quorumlog.server.kafka.codec.groups.commit_responses import (
+    OffsetCommitResponse,
+    OffsetDeleteResponse,
+    TxnOffsetCommitResponse,
+)
 from quorumlog.server.kafka.codec.groups.committed_requests import OffsetFetchRequest
 from quorumlog.server.kafka.codec.groups.committed_responses import OffsetFetchResponse
 from quorumlog.server.kafka.codec.groups.consumer_group_requests import (
@@ -120,6 +128,16 @@ from quorumlog.server.kafka.codec.topic_responses import (
     DeleteRecordsResponse,
     DeleteTopicsResponse,
 )
+from quorumlog.server.kafka.codec.transaction_requests import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+)
+from quorumlog.server.kafka.codec.transaction_responses import (
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnResponse,
+    EndTxnResponse,
+)
 from quorumlog.server.kafka.codec.version_requests import ApiVersionsRequest
 from quorumlog.server.kafka.codec.version_responses import ApiVersionsResponse
 
@@ -154,6 +172,10 @@ APIS: dict[int, Api] = {
     21: Api("DeleteRecords", DeleteRecordsRequest, DeleteRecordsResponse),
     22: Api("InitProducerId", InitProducerIdRequest, InitProducerIdResponse),
     23: Api("OffsetForLeaderEpoch", OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+    24: Api("AddPartitionsToTxn", AddPartitionsToTxnRequest, AddPartitionsToTxnResponse),
+    25: Api("AddOffsetsToTxn", AddOffsetsToTxnRequest, AddOffsetsToTxnResponse),
+    26: Api("EndTxn", EndTxnRequest, EndTxnResponse),
+    28: Api("TxnOffsetCommit", TxnOffsetCommitRequest, TxnOffsetCommitResponse),
     29: Api("DescribeAcls", DescribeAclsRequest, DescribeAclsResponse),
     30: Api("CreateAcls", CreateAclsRequest, CreateAclsResponse),
     31: Api("DeleteAcls", DeleteAclsRequest, DeleteAclsResponse),

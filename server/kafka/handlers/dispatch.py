@@ -32,7 +32,11 @@ from quorumlog.server.kafka.codec.config_requests import (
     ListConfigResourcesRequest,
 )
 from quorumlog.server.kafka.codec.fetch_requests import FetchRequest
-from quorumlog.server.kafka.codec.groups.commit_requests import OffsetCommitRequest, OffsetDeleteRequest
+from quorumlog.server.kafka.codec.groups.commit_requests import (
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    TxnOffsetCommitRequest,
+)
 from quorumlog.server.kafka.codec.groups.committed_requests import OffsetFetchRequest
 from quorumlog.server.kafka.codec.groups.consumer_group_requests import (
     ConsumerGroupDescribeRequest,
@@ -62,6 +66,11 @@ from quorumlog.server.kafka.codec.topic_requests import (
     DeleteRecordsRequest,
     DeleteTopicsRequest,
 )
+from quorumlog.server.kafka.codec.transaction_requests import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+)
 from quorumlog.server.kafka.handlers import (
     acls,
     administration,
@@ -79,11 +88,13 @@ from quorumlog.server.kafka.handlers import (
     sign_in,
     topic_pages,
     topics,
+    transactions,
     users,
 )
 from quorumlog.server.kafka.handlers.configs import topic_configs
 from quorumlog.server.kafka.handlers.handler import KafkaCall, Steps
 from quorumlog.server.kafka.version_table import VersionTable
+from quorumlog.server.metadata.records import FIRST_FEATURE_LEVEL
 
 #: Function that serves a request. The request's type is that of its key in the table.
 _Serve = Callable[[KafkaCall[Any]], Steps[KafkaMessage | None]]
@@ -125,6 +136,10 @@ SERVED: dict[int, ServedApi] = {
     ListGroupsRequest.API_KEY: ServedApi(groups.list_groups),
     DescribeGroupsRequest.API_KEY: ServedApi(groups.describe_groups),
     DeleteGroupsRequest.API_KEY: ServedApi(groups.delete_groups),
+    AddPartitionsToTxnRequest.API_KEY: ServedApi(transactions.add_partitions),
+    AddOffsetsToTxnRequest.API_KEY: ServedApi(transactions.add_offsets),
+    EndTxnRequest.API_KEY: ServedApi(transactions.end),
+    TxnOffsetCommitRequest.API_KEY: ServedApi(transactions.commit_offsets),
     CreateTopicsRequest.API_KEY: ServedApi(topics.create_topics),
     DeleteTopicsRequest.API_KEY: ServedApi(topics.delete_topics),
     CreatePartitionsRequest.API_KEY: ServedApi(topics.create_partitions),
@@ -153,12 +168,15 @@ SERVED: dict[int, ServedApi] = {
 _OF_SIGN_IN = (SaslHandshakeRequest.API_KEY, SaslAuthenticateRequest.API_KEY)
 
 
-def served_versions(*, asks_to_sign_in: bool = False) -> VersionTable:
+def served_versions(
+    *, asks_to_sign_in: bool = False, feature_level: Callable[[], int] = lambda: FIRST_FEATURE_LEVEL
+) -> VersionTable:
     """Returns the supported APIs with their versions.
 
     Arguments:
         asks_to_sign_in: include the APIs for authentication.
+        feature_level: returns the current feature level of the cluster.
     """
     wanted = [key for key in SERVED if asks_to_sign_in or key not in _OF_SIGN_IN]
     cut = {key: served.highest for key, served in SERVED.items() if served.highest is not None and key in wanted}
-    return VersionTable(wanted, cut)
+    return VersionTable(wanted, cut, feature_level)

@@ -59,6 +59,7 @@ class KafkaError(IntEnum):
     INVALID_TRANSACTION_TIMEOUT = 50
     CONCURRENT_TRANSACTIONS = 51
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    OPERATION_NOT_ATTEMPTED = 55
     KAFKA_STORAGE_ERROR = 56
     SASL_AUTHENTICATION_FAILED = 58
     UNKNOWN_PRODUCER_ID = 59
@@ -81,6 +82,7 @@ class KafkaError(IntEnum):
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
     THROTTLING_QUOTA_EXCEEDED = 89
+    PRODUCER_FENCED = 90
     RESOURCE_NOT_FOUND = 91
     DUPLICATE_RESOURCE = 92
     UNACCEPTABLE_CREDENTIAL = 93
@@ -134,6 +136,20 @@ def group_code(error: errors_pb2.Error) -> KafkaError:
         # Brokers return this if their log is not replicated in time. A timeout would make members that use Java stop.
         return KafkaError.COORDINATOR_NOT_AVAILABLE
     return kafka_code(error)
+
+
+def transaction_code(error: errors_pb2.Error, *, knows_fenced: bool, knows_abortable: bool) -> KafkaError:
+    """Returns the code for requests to a transaction's coordinator.
+
+    Arguments:
+        knows_fenced, knows_abortable: the client knows PRODUCER_FENCED (KIP-588), TRANSACTION_ABORTABLE (KIP-890).
+    """
+    code = group_code(error)
+    if code is KafkaError.INVALID_PRODUCER_EPOCH and knows_fenced:
+        return KafkaError.PRODUCER_FENCED
+    if code is KafkaError.TRANSACTION_ABORTABLE and not knows_abortable:
+        return KafkaError.INVALID_TXN_STATE
+    return code
 
 
 def code_of_fault(fault: KafkaBatchFault) -> KafkaError:

@@ -24,17 +24,16 @@ from quorumlog.server.kafka.handlers.handler import KafkaCall, Steps, ask
 from quorumlog.v1 import groups_pb2
 
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
-#: Kinds of coordinator that are not supported. librdkafka retries ``init_transactions`` after most errors until its
-#: timeout, and reports none of them. This error stops it immediately; Java's client, aiokafka and kafka-python report
-#: it, too.
-_REFUSED = {
-    _TRANSACTION: (
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        "transactions are not supported: produce without transactional.id",
-    ),
-    _SHARE: (KafkaError.INVALID_REQUEST, "share groups are not supported: use a consumer group"),
+#: Kinds of coordinator that exist, as the nodes call them.
+_KINDS = {
+    _GROUP: groups_pb2.COORDINATOR_TYPE_GROUP,
+    _TRANSACTION: groups_pb2.COORDINATOR_TYPE_TRANSACTION,
 }
-_UNKNOWN_KIND = (KafkaError.INVALID_REQUEST, "unknown kind of coordinator: set key_type to 0 (group)")
+_REFUSED = {_SHARE: (KafkaError.INVALID_REQUEST, "share groups are not supported: use a consumer group")}
+_UNKNOWN_KIND = (
+    KafkaError.INVALID_REQUEST,
+    "unknown kind of coordinator: set key_type to 0 (groups) or 1",
+)
 _NOBODY = -1
 #: Versions from which on requests and responses name several at once, or have further fields.
 _MANY_KEYS, _MANY_LEAVE = 4, 3
@@ -48,10 +47,11 @@ def find_coordinators(call: KafkaCall[FindCoordinatorRequest]) -> Steps[FindCoor
     """Answers FindCoordinator."""
     request = call.message
     keys = list(request.coordinator_keys) if call.version >= _MANY_KEYS else [request.key]
-    if request.key_type == _GROUP:
-        found = yield from _find(keys)
-    else:
+    kind = _KINDS.get(request.key_type)
+    if kind is None:
         found = [_nobody(key, *_REFUSED.get(request.key_type, _UNKNOWN_KIND)) for key in keys]
+    else:
+        found = yield from _find(keys, kind)
     if call.version >= _MANY_KEYS:
         return FindCoordinatorResponse(coordinators=found)
     (one,) = found
@@ -60,21 +60,19 @@ def find_coordinators(call: KafkaCall[FindCoordinatorRequest]) -> Steps[FindCoor
     )
 
 
-def _find(group_ids: list[str]) -> Steps[list[FoundCoordinator]]:
-    question = groups_pb2.FindCoordinatorsRequest(group_ids=group_ids)
+def _find(keys: list[str], kind: groups_pb2.CoordinatorType.ValueType) -> Steps[list[FoundCoordinator]]:
+    question = groups_pb2.FindCoordinatorsRequest(group_ids=keys, type=kind)
     reply = yield from ask(question, groups_pb2.FindCoordinatorsResponse)
     if reply.HasField("error"):
-        return [_nobody(each, group_code(reply.error), reply.error.message) for each in group_ids]
+        return [_nobody(each, group_code(reply.error), reply.error.message) for each in keys]
     found = []
-    for group_id, each in zip(group_ids, reply.coordinators, strict=True):
+    for key, each in zip(keys, reply.coordinators, strict=True):
         if each.HasField("error"):
-            found.append(_nobody(group_id, group_code(each.error), each.error.message))
+            found.append(_nobody(key, group_code(each.error), each.error.message))
         elif each.node_id == _NOBODY or not each.host:
-            found.append(
-                _nobody(group_id, KafkaError.COORDINATOR_NOT_AVAILABLE, "the group has no coordinator at the moment")
-            )
+            found.append(_nobody(key, KafkaError.COORDINATOR_NOT_AVAILABLE, f"{key} has no coordinator at the moment"))
         else:
-            found.append(FoundCoordinator(group_id, each.node_id, each.host, each.port, error_message=None))
+            found.append(FoundCoordinator(key, each.node_id, each.host, each.port, error_message=None))
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from quorumlog.server.kafka.codec.primitives import Buffer
@@ -26,6 +27,7 @@ from quorumlog.server.kafka.handlers.handler import (
 )
 from quorumlog.server.kafka.handlers.leader_hints import endpoints, leader_hint
 from quorumlog.server.kafka.handlers.topic_names import by_id, find_topics
+from quorumlog.server.kafka.handlers.transactions import init_transactions
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.entry import is_of_transaction
@@ -36,8 +38,21 @@ _NO_ACKS, _OWN_ACK = 0, 1
 _NO_OFFSET = -1
 #: From this version on, topics are named by their ids.
 _BY_ID = 13
+#: From this version on, the leader adds partitions to the transaction (KIP-890); before that, the client does.
+_ADDS_PARTITIONS = 12
+#: From this version on, clients know that a transaction cannot be committed but can be aborted.
+_ABORTABLE = 11
 #: Errors for which the producer gets one that means "nothing was appended, retry".
 _NOT_APPENDED = frozenset((ErrorCode.SERVER_BUSY, ErrorCode.THROTTLING_QUOTA_EXCEEDED))
+#: Errors of a transaction's coordinator that adds a partition. Producers do not expect them: brokers report the error
+#: that means the same.
+_NOT_ADDED = frozenset(
+    (
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    )
+)
 
 
 def produce(call: KafkaCall[ProduceRequest]) -> Steps[ProduceResponse | None]:
@@ -57,6 +72,8 @@ def produce(call: KafkaCall[ProduceRequest]) -> Steps[ProduceResponse | None]:
         # replica has to be waited for.
         acks=request.acks or _OWN_ACK,
         timeout_ms=max(0, request.timeout_ms),
+        transactional_id=request.transactional_id or "",
+        adds_partitions=call.version >= _ADDS_PARTITIONS,
     )
     topics = yield from _find(call)
     responses: list[TopicProduceResponse] = []
@@ -77,12 +94,16 @@ def produce(call: KafkaCall[ProduceRequest]) -> Steps[ProduceResponse | None]:
             by_place[found, each.index] = answer
             if not each.records:
                 _fail(answer, KafkaError.INVALID_RECORD, "the batch is empty: send at least one record")
-            elif _may_be_taken(answer, request.transactional_id):
+            elif request.transactional_id == "":
+                _fail(answer, KafkaError.INVALID_REQUEST, "the transactional id is empty: omit it, or choose one")
+            elif each.index < 0:
+                _fail(answer, KafkaError.UNKNOWN_TOPIC_OR_PARTITION)
+            else:
                 produced.append(_Produced(found, each.records, answer))
         answered.partition_responses = answers
         responses.append(answered)
     response.responses = responses
-    for place, entry in (yield from _entries(produced)):
+    for place, entry in (yield from _entries(produced, of_transaction=bool(request.transactional_id))):
         question.batches.add(topic_id=place.topic_id, partition=place.answer.index, batch=entry)
     if question.batches:
         reply = yield from ask(question, data_plane_pb2.ProduceResponse)
@@ -103,10 +124,9 @@ def produce(call: KafkaCall[ProduceRequest]) -> Steps[ProduceResponse | None]:
 
 
 def init_producer_id(call: KafkaCall[InitProducerIdRequest]) -> Steps[InitProducerIdResponse]:
-    """Answers InitProducerId: a new id for each call. A producer's previous id remains valid."""
+    """Answers InitProducerId. Without a transactional id: a new id for each call; the previous ones remain valid."""
     if call.message.transactional_id is not None:
-        # The same error as for FindCoordinator; clients stop for it instead of retrying.
-        return InitProducerIdResponse(error_code=KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return (yield from init_transactions(call))
     reply = yield from ask(data_plane_pb2.InitProducerIdRequest(), data_plane_pb2.InitProducerIdResponse)
     if reply.HasField("error"):
         return InitProducerIdResponse(error_code=_retried(reply.error))
@@ -135,35 +155,26 @@ class _Produced(NamedTuple):
     answer: PartitionProduceResponse
 
 
-def _may_be_taken(answer: PartitionProduceResponse, transactional_id: str | None) -> bool:
-    """False if a batch is refused regardless of its content: then the response has the error."""
-    if transactional_id is not None:
-        _fail(
-            answer,
-            KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            "transactions are not supported: produce without transactional.id",
-        )
-    elif answer.index < 0:
-        _fail(answer, KafkaError.UNKNOWN_TOPIC_OR_PARTITION)
-    return answer.error_code == KafkaError.NONE
-
-
-def _entries(produced: Sequence[_Produced]) -> Steps[list[tuple[_Produced, bytes]]]:
+def _entries(produced: Sequence[_Produced], *, of_transaction: bool) -> Steps[list[tuple[_Produced, bytes]]]:
     """Converts batches for the node, in their order, without those that no consumer could read: these get an error.
 
     Decompression would delay the node's other clients, so it runs on a worker thread.
+
+    Arguments:
+        of_transaction: the request has a transactional id.
     """
+    checked_one = partial(_checked, of_transaction=of_transaction)
     checked: dict[int, bytes | KafkaBatchError] = {}
     slow = []
     for place, each in enumerate(produced):
         if _is_checked_quickly(each.records):
-            checked[place] = _checked(each.records)
+            checked[place] = checked_one(each.records)
         else:
             slow.append(place)
     if slow:
         batches = [produced[place].records for place in slow]
         try:
-            results = yield from work_on(lambda: [*map(_checked, batches)], sum(map(len, batches)))
+            results = yield from work_on(lambda: [*map(checked_one, batches)], sum(map(len, batches)))
             checked.update(zip(slow, results, strict=True))
         except TooMuchWorkError as problem:
             for place in slow:
@@ -185,17 +196,18 @@ def _is_checked_quickly(records: Buffer) -> bool:
         return True
 
 
-def _checked(records: Buffer) -> bytes | KafkaBatchError:
+def _checked(records: Buffer, *, of_transaction: bool) -> bytes | KafkaBatchError:
     try:
         entry = entry_of_produced(records)
     except KafkaBatchError as problem:
         return problem
-    if is_of_transaction(entry):
-        return KafkaBatchError(
-            "a batch of a transaction: transactions are not supported, produce without transactional.id",
-            KafkaBatchFault.TRANSACTION,
-        )
-    return entry
+    if is_of_transaction(entry) is of_transaction:
+        return entry
+    if of_transaction:
+        # It would count at once, and also if the transaction is aborted.
+        return KafkaBatchError("the batch is outside of the producer's transaction", KafkaBatchFault.RECORD)
+    why = "the batch is part of a transaction, and the request has no transactional id: set transactional.id"
+    return KafkaBatchError(why, KafkaBatchFault.TRANSACTION)
 
 
 def _fill(
@@ -209,7 +221,9 @@ def _fill(
             # A duplicate whose offset is no longer known: producers count this error as success.
             _fail(answer, KafkaError.DUPLICATE_SEQUENCE_NUMBER)
         return
-    code = _retried(result.error)
+    code = KafkaError.NOT_ENOUGH_REPLICAS if result.error.code in _NOT_ADDED else _retried(result.error)
+    if code is KafkaError.TRANSACTION_ABORTABLE and call.version < _ABORTABLE:
+        code = KafkaError.INVALID_TXN_STATE
     if call.version >= _BY_ID:
         code = by_id(code, call.cluster, result.topic_id)
     _fail(answer, code, result.error.message)

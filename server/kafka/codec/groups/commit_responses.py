@@ -244,3 +244,116 @@ def _write_offset_delete_response_partitions(
 ) -> None:
     parts.append(pack_count(len(values)))
     parts.extend(_IH.pack(each.partition_index, each.error_code) for each in values)
+
+
+@dataclass(slots=True)
+class TxnOffsetCommitResponse:
+    """API 28, versions 0 to 5."""
+
+    API_KEY: ClassVar[int] = 28
+    LOWEST: ClassVar[int] = 0
+    HIGHEST: ClassVar[int] = 5
+    FLEXIBLE_FROM: ClassVar[int] = 3
+
+    throttle_time_ms: int = 0
+    topics: Sequence[TxnOffsetCommitResponseTopic] = ()
+
+    @classmethod
+    def read(cls, data: bytes, at: int, version: int, left: int) -> tuple[TxnOffsetCommitResponse, int, int]:
+        """See ``primitives.KafkaMessage``."""
+        compact = version >= 3
+        each = new(cls)
+        (each.throttle_time_ms,) = _I.unpack_from(data, at)
+        at += 4
+        each.topics, at, left = _read_txn_offset_commit_response_topics(data, at, version, left)
+        if compact:
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        return each, at, left
+
+    def write(self, parts: list[Buffer], version: int) -> None:
+        """See ``primitives.KafkaMessage``."""
+        compact = version >= 3
+        parts.append(_I.pack(self.throttle_time_ms))
+        _write_txn_offset_commit_response_topics(parts, self.topics, version)
+        if compact:
+            parts.append(b"\0")
+
+
+@dataclass(slots=True)
+class TxnOffsetCommitResponseTopic:
+    """``topics``, versions 0 to 5."""
+
+    name: str = ""
+    partitions: Sequence[TxnOffsetCommitResponsePartition] = ()
+
+
+@dataclass(slots=True)
+class TxnOffsetCommitResponsePartition:
+    """``partitions``, versions 0 to 5."""
+
+    partition_index: int = 0
+    error_code: int = 0
+
+
+def _read_txn_offset_commit_response_topics(
+    data: bytes, at: int, version: int, left: int
+) -> tuple[list[TxnOffsetCommitResponseTopic], int, int]:
+    compact = version >= 3
+    elements, at, left = unpack_compact_array(data, at, 3, left) if compact else unpack_array(data, at, 3, left)
+    found = []
+    for _ in range(elements):
+        each = new(TxnOffsetCommitResponseTopic)
+        each.name, at = unpack_compact_string(data, at) if compact else unpack_string(data, at)
+        each.partitions, at, left = _read_txn_offset_commit_response_partitions(data, at, version, left)
+        if compact:
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
+    return found, at, left
+
+
+def _write_txn_offset_commit_response_topics(
+    parts: list[Buffer], values: Sequence[TxnOffsetCommitResponseTopic], version: int
+) -> None:
+    compact = version >= 3
+    parts.append(pack_compact_count(len(values)) if compact else pack_count(len(values)))
+    for each in values:
+        parts.append(pack_compact_string(each.name) if compact else pack_string(each.name))
+        _write_txn_offset_commit_response_partitions(parts, each.partitions, version)
+        if compact:
+            parts.append(b"\0")
+
+
+def _read_txn_offset_commit_response_partitions(
+    data: bytes, at: int, version: int, left: int
+) -> tuple[list[TxnOffsetCommitResponsePartition], int, int]:
+    compact = version >= 3
+    elements, at, left = unpack_compact_array(data, at, 6, left) if compact else unpack_array(data, at, 6, left)
+    found = []
+    for _ in range(elements):
+        each = new(TxnOffsetCommitResponsePartition)
+        each.partition_index, each.error_code = _IH.unpack_from(data, at)
+        at += 6
+        if compact:
+            if data[at]:
+                at, left = skip_tags(data, at, left)
+            else:
+                at += 1
+        found.append(each)
+    return found, at, left
+
+
+def _write_txn_offset_commit_response_partitions(
+    parts: list[Buffer], values: Sequence[TxnOffsetCommitResponsePartition], version: int
+) -> None:
+    compact = version >= 3
+    parts.append(pack_compact_count(len(values)) if compact else pack_count(len(values)))
+    for each in values:
+        parts.append(_IH.pack(each.partition_index, each.error_code))
+        if compact:
+            parts.append(b"\0")
