@@ -339,7 +339,8 @@ class _KafkaSocket(asyncio.Protocol):
         self._sign_in: KafkaSignIn | None = None
         #: From the certificate: the client's principal, serial number and expiry.
         self._principal, self._serial, self._ends_s = ANONYMOUS, "", math.inf
-        self._stream = 0
+        #: Numbered here, before the TLS handshake: the order of connections fences late requests of transactions.
+        self._stream = self._requests.open_stream()
         self._is_served = False
         self._is_reading = True
         self._client: KafkaClient | None = None
@@ -367,7 +368,6 @@ class _KafkaSocket(asyncio.Protocol):
             self._ends_s = certificate_end_of(proved)
             self._listener.trust(self)
         transport.set_write_buffer_limits(high=_SOCKET_BUFFER_BYTES)
-        self._stream = self._requests.open_stream()
         self._requests.watch_stream(self._stream, self)
         limits, asks = self._listener.options.limits, self._proof is Listener.PASSWORD
         self._sign_in = KafkaSignIn(_draw_nonce, self._listener.options.keys) if asks else None
@@ -417,7 +417,7 @@ class _KafkaSocket(asyncio.Protocol):
         if self._is_served:
             self._is_served = False
             self._listener.dismiss(self, self._host)
-            if self._stream:
+            if self._client is not None:
                 self._requests.close_stream(self._stream, is_known=True)
         if self._client is not None:
             self._client.gone()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.deciding.pending_answers import PendingAnswers
+from quorumlog.server.transactions.connection_fence import ConnectionFence
 from quorumlog.server.transactions.transaction_decisions import (
     add_to_transaction,
     end_transaction,
@@ -17,7 +18,7 @@ from quorumlog.server.transactions.transaction_decisions import (
     resolve,
 )
 from quorumlog.server.transactions.transaction_draft import TransactionDraft
-from quorumlog.server.transactions.transaction_forms import place_form
+from quorumlog.server.transactions.transaction_forms import identity_of, place_form
 from quorumlog.server.transactions.transaction_leader import TransactionLeader
 from quorumlog.v1 import errors_pb2, peer_pb2, transactions_pb2
 
@@ -28,6 +29,8 @@ TransactionRequest: TypeAlias = (
     | transactions_pb2.AddToTransactionRequest
     | transactions_pb2.EndTransactionRequest
 )
+RequestT = TypeVar("RequestT", transactions_pb2.AddToTransactionRequest, transactions_pb2.EndTransactionRequest)
+ResponseT = TypeVar("ResponseT", transactions_pb2.AddToTransactionResponse, transactions_pb2.EndTransactionResponse)
 #: Maximum number of items in a request of a node.
 REQUEST_ITEMS = 1_000
 #: Answers a request of a node.
@@ -48,12 +51,24 @@ def failed_transaction(request: TransactionRequest, problem: errors_pb2.Error) -
 
 
 class ClientCall:
-    """A call of a client about one transactional id."""
+    """A call of a client about one transactional id.
+
+    Arguments:
+        connection: the number of the client's connection; NO_CONNECTION if it needs no fence.
+    """
 
     def __init__(
-        self, request_id: int, request: TransactionRequest, answers: PendingAnswers, leader: TransactionLeader
+        self,
+        request_id: int,
+        request: TransactionRequest,
+        answers: PendingAnswers,
+        leader: TransactionLeader,
+        fence: ConnectionFence,
+        connection: int,
     ) -> None:
         self.key = request.transactional_id
+        self._fence = fence
+        self._connection = connection
         self._request_id = request_id
         self._request = request
         self._answers = answers
@@ -66,13 +81,33 @@ class ClientCall:
     def _decided(self, draft: TransactionDraft) -> ProtoMessage:
         match self._request:
             case transactions_pb2.InitTransactionsRequest():
-                return init_transactions(draft, self._request)
+                initialized = init_transactions(draft, self._request)
+                if not initialized.HasField("error"):
+                    self._fence.initialized(self._request, self._connection)
+                return initialized
             case transactions_pb2.JoinTransactionRequest():
                 return join_transaction(draft, self._request)
             case transactions_pb2.AddToTransactionRequest():
-                return add_to_transaction(draft, self._request)
+                return self._fenced(draft, add_to_transaction, self._request)
             case transactions_pb2.EndTransactionRequest():
-                return end_transaction(draft, self._request)
+                if self._request.raises_epoch:
+                    return end_transaction(draft, self._request)
+                return self._fenced(draft, end_transaction, self._request)
+
+    def _fenced(
+        self, draft: TransactionDraft, decide: Callable[[TransactionDraft, RequestT], ResponseT], request: RequestT
+    ) -> ProtoMessage:
+        """Decides a request of a producer that keeps its epoch, unless it has used a newer connection since. The epoch
+        fences former instances, which are to learn that."""
+        edit = draft.find(self.key)
+        if edit is not None and edit.producer is not None and edit.producer.identity == identity_of(request.identity):
+            problem = self._fence.refusal(self.key, self._connection)
+            if problem is not None:
+                return failed_transaction(self._request, problem)
+        response = decide(draft, request)
+        if not response.HasField("error"):
+            self._fence.accepted(self.key, self._connection)
+        return response
 
     def answer(self, response: ProtoMessage) -> None:
         """Answers the client. A call that may have decided a transaction is answered when the markers are committed, or

@@ -18,7 +18,9 @@ from quorumlog.server.observability.metric_catalogue import Readings
 from quorumlog.server.step.deadlines import wait_us
 from quorumlog.server.step.events import ClientRequest
 from quorumlog.server.step.node_service import ServiceHooks, StepTime
+from quorumlog.server.step.request_context import Listener
 from quorumlog.server.step.wire_errors import error
+from quorumlog.server.transactions.connection_fence import NO_CONNECTION, ConnectionFence
 from quorumlog.server.transactions.transaction_calls import (
     REQUEST_ITEMS,
     ClientCall,
@@ -50,7 +52,11 @@ class ProducerIdAllocator(Protocol):
 
 
 class TransactionService:
-    """The transaction coordinators of a node, and the requests that they serve."""
+    """The transaction coordinators of a node, and the requests that they serve.
+
+    Attributes:
+        connections: the newest connection of each producer.
+    """
 
     def __init__(
         self,
@@ -82,6 +88,7 @@ class TransactionService:
             self._confirm,
             self._wake,
         )
+        self.connections = ConnectionFence()
         self._deadline_moved: Callable[[], None] = lambda: None
 
     def _begin(self, coordinator: TransactionShard) -> TransactionLeader:
@@ -125,7 +132,10 @@ class TransactionService:
             many = error(ErrorCode.INVALID_REQUEST, f"{items} participants in one request: at most {most} are allowed")
             self._answers.fail(asked.request_id, many)
         else:
-            keeper.queue.submit(ClientCall(asked.request_id, request, self._answers, keeper))
+            # Kafka's old clients keep their epoch. Our own get the next one with each transaction.
+            connection = asked.stream if asked.client.listener is Listener.KAFKA else NO_CONNECTION
+            call = ClientCall(asked.request_id, request, self._answers, keeper, self.connections, connection)
+            keeper.queue.submit(call)
 
     def client_gone(self, request_id: int) -> None:
         """Forgets a request whose client is gone."""

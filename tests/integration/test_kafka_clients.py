@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.errors import TransactionalIdAuthorizationFailed
 from aiokafka.structs import TopicPartition as AioTopicPartition
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
@@ -29,7 +28,6 @@ from confluent_kafka.admin import (
 )
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KpTopicPartition
-from kafka.errors import TransactionalIdAuthorizationFailedError
 
 import quorumlog.sdk as quorumlog
 from quorumlog.local import LocalCluster
@@ -495,29 +493,6 @@ def test_what_is_not_done_is_refused_in_kafkas_words(cluster: LocalCluster, admi
     node = ConfigResource("broker", "1")
     node.add_incremental_config(ConfigEntry("log.retention.ms", "1", incremental_operation=AlterConfigOpType.SET))
     assert code_of(admin.incremental_alter_configs([node])[node]) == KafkaError.INVALID_CONFIG
-
-
-def test_transactions_are_refused_with_reason(cluster: LocalCluster) -> None:
-    """Each client gives up at once: librdkafka retries other errors until its timeout, and then shows no reason."""
-    servers = cluster.kafka_bootstrap_servers
-    transactional = Producer({"bootstrap.servers": servers, "transactional.id": "t", "log_level": 0})
-    with pytest.raises(KafkaException, match="transactions are not supported") as problem:
-        transactional.init_transactions(DEADLINE_S)
-    assert problem.value.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    theirs = KafkaProducer(bootstrap_servers=servers, transactional_id="t")
-    with pytest.raises(TransactionalIdAuthorizationFailedError):
-        theirs.init_transactions()
-    theirs.close(0)
-
-    async def start() -> None:
-        producer = AIOKafkaProducer(bootstrap_servers=servers, transactional_id="t")
-        try:
-            await producer.start()
-        finally:
-            await producer.stop()
-
-    with pytest.raises(TransactionalIdAuthorizationFailed):
-        asyncio.run(asyncio.wait_for(start(), DEADLINE_S))
 
 
 def test_a_topic_that_is_mentioned_is_not_created(cluster: LocalCluster, admin: AdminClient) -> None:

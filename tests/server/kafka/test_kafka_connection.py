@@ -276,6 +276,20 @@ def test_a_client_that_is_too_new_is_told_the_versions_in_the_oldest_one_and_may
     assert correlation_ids(output(one)) == [6]
 
 
+@pytest.mark.parametrize(("level", "version"), [(0, 4), (2, 4), (3, 3), (3, 4)])
+def test_transactions_are_a_feature(level: int, version: int) -> None:
+    """Clients that know of it have leaders add partitions. Before version 4, the lowest level of none is 0."""
+    one = connection(versions=VersionTable(APIS, feature_level=lambda: level))
+    one.receive(frame(ApiVersionsRequest(), version))
+    assert one.next_request(0) is None
+    reported = decode(ApiVersionsResponse, *version_answer(one, version))
+    finalized = [(each.name, each.min_version_level, each.max_version_level) for each in reported.finalized_features]
+    assert finalized == ([("transaction.version", 2, 2)] if level >= 3 else [])
+    assert reported.finalized_features_epoch == level
+    supported = [(each.name, each.min_version, each.max_version) for each in reported.supported_features]
+    assert supported == ([("transaction.version", 0, 2)] if version >= 4 else [])
+
+
 def test_silence_ends_a_connection_but_not_while_the_client_waits() -> None:
     one = connection()
     assert one.silence_ends_us == LIMITS.silence_us

@@ -41,17 +41,17 @@ FOREIGN_FIELDS = """
     BrokerMetadata.feature_level BrokerMetadata.leaving BrokerMetadata.lost BrokerMetadata.machine
     BrokerMetadata.returning BrokerMetadata.version BrokerMetadata.witness_only CommittedOffset.commit_number
     CommittedOffset.commit_timestamp_ms CommittedOffset.committer CommittedOffset.topic CreateAclsResponse.created
-    DeleteAclsResponse.deleted DescribeAclsResponse.applied_index FetchResponse.correlation_id
-    FetchResult.compacted_offset FetchResult.leader_epoch GroupAssignment.version GroupCoordinator.broker_epoch
-    GroupCoordinator.group_id GroupCoordinator.leader_epoch GroupCoordinator.partition
+    DeleteAclsResponse.deleted DescribeAclsResponse.applied_index EndTransactionResponse.markers_committed
+    FetchResponse.correlation_id FetchResult.compacted_offset FetchResult.leader_epoch GroupAssignment.version
+    GroupCoordinator.broker_epoch GroupCoordinator.group_id GroupCoordinator.leader_epoch GroupCoordinator.partition
     GroupHeartbeatResponse.correlation_id GroupListing.members InitProducerIdResponse.note
     ListGroupsResponse.coordinators MemberDescription.present MetadataResponse.applied_index
     MetadataResponse.controller_id MetadataResponse.error MetadataResponse.feature_level
     MetadataResponse.image_age_ms OngoingReassignment.bytes_per_second PartitionMetadata.group_id
-    PartitionMetadata.partition_epoch PartitionMetadata.witness PartitionOutcome.partition
-    PartitionOutcome.topic_id ProduceResponse.correlation_id ProduceResponse.trace ProduceResult.leader_epoch
-    ProduceResult.next_sequence ReassignmentResult.partition ReassignmentResult.topic TopicMetadata.configs
-    TopicPartitions.first_partitions UserScramCredential.changed_ms UserScramCredential.for_super_user
+    PartitionMetadata.partition_epoch PartitionMetadata.witness PartitionOutcome.partition PartitionOutcome.topic_id
+    ProduceResponse.correlation_id ProduceResponse.trace ProduceResult.leader_epoch ProduceResult.next_sequence
+    ReassignmentResult.partition ReassignmentResult.topic TopicMetadata.configs TopicPartitions.first_partitions
+    UserScramCredential.changed_ms UserScramCredential.for_super_user
 """
 #: By API: messages and fields that count only for other APIs, or in other states of a group.
 ELSEWHERE: dict[str, str] = {

@@ -16,6 +16,7 @@ import pytest
 
 from quorumlog.server.kafka.codec.administration.quota_requests import DescribeClientQuotasRequest
 from quorumlog.server.kafka.codec.apis import APIS
+from quorumlog.server.kafka.codec.groups.commit_requests import TxnOffsetCommitRequest
 from quorumlog.server.kafka.codec.primitives import (
     NO_UUID,
     Buffer,
@@ -24,6 +25,7 @@ from quorumlog.server.kafka.codec.primitives import (
     decode,
     encode,
 )
+from quorumlog.server.kafka.codec.produce_requests import InitProducerIdRequest
 from quorumlog.server.kafka.codec.sasl_requests import SaslAuthenticateRequest, SaslHandshakeRequest
 from quorumlog.server.kafka.handlers.dispatch import SERVED, served_versions
 from quorumlog.server.kafka.handlers.fetch_session import ConnectionFetches, FetchSessionSpace
@@ -98,7 +100,7 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "ScramCredentialUpsertion.salt": (b"s" * 16, b"t" * 16),
     "ScramCredentialUpsertion.salted_password": (b"p" * 32, b"q" * 32),
 }
-_TRANSACTIONS = "there are no transactions"
+_TRANSACTIONS = "consumer groups do not take part in transactions"
 _REPLICAS = "of brokers that fetch as replicas"
 _IN_SESSIONS = "counts within a session only (test_kafka_fetch_sessions.py)"
 #: By class and field: the reason why another value changes nothing.
@@ -115,16 +117,27 @@ UNUSED: dict[str, str] = {
     "ForgottenTopic.partitions": _IN_SESSIONS,
     "ForgottenTopic.topic": _IN_SESSIONS,
     "ForgottenTopic.topic_id": _IN_SESSIONS,
-    "FetchRequest.isolation_level": _TRANSACTIONS,
-    "InitProducerIdRequest.producer_epoch": _TRANSACTIONS,
-    "InitProducerIdRequest.producer_id": _TRANSACTIONS,
-    "InitProducerIdRequest.transaction_timeout_ms": _TRANSACTIONS,
-    "ListOffsetsRequest.isolation_level": _TRANSACTIONS,
     "OffsetCommitRequest.retention_time_ms": "a setting of the nodes has the retention",
     "OffsetFetchRequest.require_stable": _TRANSACTIONS,
+    **dict.fromkeys(
+        (
+            *(
+                f"TxnOffsetCommitRequest.{field.name}"
+                for field in fields(TxnOffsetCommitRequest)
+                if field.name != "topics"
+            ),
+            "TxnOffsetCommitRequestPartition.committed_leader_epoch",
+            "TxnOffsetCommitRequestPartition.committed_metadata",
+            "TxnOffsetCommitRequestPartition.committed_offset",
+        ),
+        _TRANSACTIONS,
+    ),
 }
 #: Further samples of requests in which a field counts only beside certain others, by what they have instead.
-FURTHER: dict[type, dict[str, Any]] = {DescribeClientQuotasRequest: {"components": []}}
+FURTHER: dict[type, dict[str, Any]] = {
+    DescribeClientQuotasRequest: {"components": []},
+    InitProducerIdRequest: {"transactional_id": "t"},
+}
 
 
 def values_of(owner: type, name: str, hint: Any) -> tuple[Any, list[Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from quorumlog.server.kafka.codec import (
     metadata_requests,
     produce_requests,
     topic_requests,
+    transaction_requests,
 )
 from quorumlog.server.kafka.codec.administration import placement_requests
 from quorumlog.server.kafka.codec.groups import (
@@ -102,8 +104,10 @@ def produce_both(records: bytes) -> KafkaMessage:
     return produce_requests.ProduceRequest(None, -1, 1_000, [produce_requests.TopicProduceData("t", U, [data])])
 
 
-def produced(question: Any) -> data_plane_pb2.ProduceResponse:
-    error = Error(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+def produced(
+    question: Any, code: ErrorCode.ValueType = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+) -> data_plane_pb2.ProduceResponse:
+    error = Error(code=code)
     results = [
         data_plane_pb2.ProduceResult(topic_id=each.topic_id, partition=each.partition, error=error)
         for each in question.batches
@@ -278,6 +282,24 @@ LIMITS: dict[str, Limit] = {
         lambda came: came.answer.responses[0].partition_responses[0].error_code,
         *GONE,
         produced,
+    ),
+    "produce._ADDS_PARTITIONS": Limit(
+        12, produce_both(kafka_batch(ROWS)), lambda came: came.questions[0].adds_partitions, False, True
+    ),
+    "produce._ABORTABLE": Limit(
+        11,
+        produce_nowhere(),
+        lambda came: came.answer.responses[0].partition_responses[0].error_code,
+        KafkaError.INVALID_TXN_STATE,
+        KafkaError.TRANSACTION_ABORTABLE,
+        partial(produced, code=ErrorCode.TRANSACTION_ABORTABLE),
+    ),
+    "transactions._RAISES_EPOCH": Limit(
+        5,
+        transaction_requests.EndTxnRequest("id", 7, 1, True),
+        lambda came: came.questions[0].raises_epoch,
+        False,
+        True,
     ),
     "topics._BY_ID": Limit(
         6,

@@ -16,6 +16,7 @@ from quorumlog.server.deciding.pending_answers import PendingAnswers
 from quorumlog.server.deciding.stall_aware_clock import AwakeClock
 from quorumlog.server.hosting.partition_replica import PartitionId
 from quorumlog.server.step.wire_errors import error
+from quorumlog.server.transactions.connection_fence import NO_CONNECTION, ConnectionFence
 from quorumlog.server.transactions.transaction_calls import (
     ClientCall,
     EnlistAnswer,
@@ -119,6 +120,7 @@ class Node:
         self.responses: list[peer_pb2.ControllerResponse] = []
         self.answers = PendingAnswers(self.replies.__setitem__)
         self.numbers = 0
+        self.connections = ConnectionFence()
         self.services = LeaderServices(
             self.clock, self, limits or TransactionLimits(), self.ids, self, 100, self._confirm, lambda group: None  # type: ignore[arg-type]
         )  # fmt: skip
@@ -160,7 +162,9 @@ class Node:
         """Sends a request of a client; returns its number."""
         self.numbers += 1
         self.answers.expect(self.numbers, 1 << 60, lambda problem: failed_transaction(request, problem))
-        self.leader.queue.submit(ClientCall(self.numbers, request, self.answers, self.leader))
+        self.leader.queue.submit(
+            ClientCall(self.numbers, request, self.answers, self.leader, self.connections, NO_CONNECTION)
+        )
         return self.numbers
 
     def init(self, timeout_ms: int = 60_000) -> Identity:

@@ -266,9 +266,17 @@ def test_a_batch_that_is_not_taken_is_refused_in_kafkas_words(rig: Rig, batch: b
         (produce_of(BATCH, partition=7), KafkaError.UNKNOWN_TOPIC_OR_PARTITION),
         (produce_of(BATCH, partition=-1), KafkaError.UNKNOWN_TOPIC_OR_PARTITION),
         (produce_of(BATCH, acks=2), KafkaError.INVALID_REQUIRED_ACKS),
-        (produce_of(BATCH, transaction="t"), KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (produce_of(BATCH, transaction="t"), KafkaError.INVALID_RECORD),
+        (produce_of(BATCH, transaction=""), KafkaError.INVALID_REQUEST),
     ],
-    ids=["unknown topic", "unknown partition", "impossible partition", "acks", "transaction"],
+    ids=[
+        "unknown topic",
+        "unknown partition",
+        "impossible partition",
+        "acks",
+        "outside of the transaction",
+        "nameless transaction",
+    ],
 )
 def test_a_request_that_makes_no_sense_is_refused_in_kafkas_words(
     rig: Rig, request_of: produce_requests.ProduceRequest, code: KafkaError
@@ -732,7 +740,6 @@ def coordinator(rig: Rig, group: str = GROUP) -> int:
 @pytest.mark.parametrize(
     ("key_type", "code", "reason"),
     [
-        (1, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported"),
         (2, KafkaError.INVALID_REQUEST, "share groups are not supported"),
         (99, KafkaError.INVALID_REQUEST, "unknown kind"),
     ],
@@ -746,12 +753,6 @@ def test_other_coordinators_are_refused(rig: Rig, key_type: int, code: KafkaErro
     found = rig.ask(new, 4, FindCoordinatorResponse).coordinators
     assert [(each.key, each.error_code, each.node_id) for each in found] == [("t", code, -1), ("u", code, -1)]
     assert all(reason in (each.error_message or "") for each in found)
-
-
-def test_transactional_producers_get_no_id(rig: Rig) -> None:
-    init = produce_requests.InitProducerIdRequest("t")
-    answer = rig.ask(init, 4, InitProducerIdResponse)
-    assert answer.error_code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def test_a_member_joins_syncs_lives_commits_and_leaves() -> None:

@@ -1,0 +1,198 @@
+"""Transactions of Kafka's own clients on real nodes: what commits, what aborts, who is fenced, and kills in between."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from command_line import leader_of
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from kafka import KafkaProducer
+from kafka.errors import ProducerFencedError
+
+from quorumlog.local import LocalCluster
+from quorumlog.sdk import Admin, NewTopic
+
+pytestmark = pytest.mark.cluster
+
+DEADLINE_S = 60.0
+PARTITIONS = 2
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(nodes=3, kafka=True) as running:
+        yield running
+        for node in running.node_ids:
+            assert "fault=failed" not in running.log_path(node).read_text()
+
+
+@pytest.fixture
+def topic(cluster: LocalCluster) -> str:
+    name = f"topic-{next(_numbers)}"
+    with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(name, PARTITIONS, 3)])
+    return name
+
+
+def producer_of(cluster: LocalCluster, name: str) -> Producer:
+    """Returns a transactional producer of librdkafka, ready for its first transaction."""
+    producer = Producer(
+        {"bootstrap.servers": cluster.kafka_bootstrap_servers, "transactional.id": name, "log_level": 0}
+    )
+    producer.init_transactions(DEADLINE_S)
+    return producer
+
+
+def send(producer: Producer, topic: str, *values: str) -> None:
+    """Starts a transaction that has records in each partition."""
+    producer.begin_transaction()
+    for number, value in enumerate(values):
+        producer.produce(topic, value, partition=number % PARTITIONS)
+
+
+def read(cluster: LocalCluster, topic: str, level: str = "read_committed") -> list[str]:
+    """Returns the values that a consumer of librdkafka reads up to the end of each partition, in alphabetical order."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.kafka_bootstrap_servers,
+            "group.id": "readers",
+            "isolation.level": level,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+    values, ended = [], set()
+    deadline = time.monotonic() + DEADLINE_S
+    try:
+        while len(ended) < PARTITIONS:
+            assert time.monotonic() < deadline, (values, ended)
+            message = consumer.poll(0.5)
+            if message is None:
+                continue
+            problem = message.error()
+            if problem is None:
+                value = message.value()
+                assert value is not None
+                values.append(value.decode())
+            elif problem.code() == KafkaError._PARTITION_EOF:
+                ended.add(message.partition())
+    finally:
+        consumer.close()
+    return sorted(values)
+
+
+def test_readers_get_committed_records_only(cluster: LocalCluster, topic: str) -> None:
+    producer = producer_of(cluster, topic)
+    send(producer, topic, "a1", "a2", "a3")
+    producer.commit_transaction(DEADLINE_S)
+    send(producer, topic, "b1", "b2", "b3")
+    producer.flush(DEADLINE_S)
+    producer.abort_transaction(DEADLINE_S)
+    send(producer, topic, "c1")
+    producer.commit_transaction(DEADLINE_S)
+    assert read(cluster, topic) == ["a1", "a2", "a3", "c1"]
+    assert read(cluster, topic, "read_uncommitted") == ["a1", "a2", "a3", "b1", "b2", "b3", "c1"]
+    send(producer, topic, "d1", "d2")
+    assert producer.flush(DEADLINE_S) == 0
+    assert read(cluster, topic) == ["a1", "a2", "a3", "c1"], "the transaction is open"
+    producer.commit_transaction(DEADLINE_S)
+    assert read(cluster, topic) == ["a1", "a2", "a3", "c1", "d1", "d2"]
+
+
+def test_former_instances_cannot_commit(cluster: LocalCluster, topic: str) -> None:
+    former = producer_of(cluster, topic)
+    send(former, topic, "old1", "old2")
+    assert former.flush(DEADLINE_S) == 0
+    present = producer_of(cluster, topic)
+    with pytest.raises(KafkaException) as problem:
+        former.commit_transaction(DEADLINE_S)
+    assert problem.value.args[0].code() == KafkaError._FENCED
+    send(present, topic, "new")
+    present.commit_transaction(DEADLINE_S)
+    assert read(cluster, topic) == ["new"]
+
+
+def test_timeouts_must_be_allowed(cluster: LocalCluster) -> None:
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster.kafka_bootstrap_servers,
+            "transactional.id": "slow",
+            "transaction.timeout.ms": 2_000_000_000,
+            "log_level": 0,
+        }
+    )
+    with pytest.raises(KafkaException) as problem:
+        producer.init_transactions(DEADLINE_S)
+    assert problem.value.args[0].code() == KafkaError.INVALID_TRANSACTION_TIMEOUT
+
+
+async def test_aiokafka_commits_and_aborts(cluster: LocalCluster, topic: str) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=cluster.kafka_bootstrap_servers, transactional_id=topic)
+    async with asyncio.timeout(DEADLINE_S), producer:
+        for value, commit in ((b"a", True), (b"b", False), (b"c", True)):
+            await producer.begin_transaction()
+            await producer.send_and_wait(topic, value, partition=0)
+            await (producer.commit_transaction() if commit else producer.abort_transaction())
+    assert await asyncio.to_thread(read, cluster, topic) == ["a", "c"]
+
+
+def test_kafka_python_commits_and_aborts(cluster: LocalCluster, topic: str) -> None:
+    servers = cluster.kafka_bootstrap_servers.split(",")
+    producer, former = (KafkaProducer(bootstrap_servers=servers, transactional_id=topic) for _ in range(2))
+    try:
+        former.init_transactions()
+        producer.init_transactions()
+        for value, commit in ((b"a", True), (b"b", False), (b"c", True)):
+            producer.begin_transaction()
+            producer.send(topic, value, partition=0).get(DEADLINE_S)
+            (producer.commit_transaction if commit else producer.abort_transaction)()
+        former.begin_transaction()
+        with pytest.raises(ProducerFencedError):
+            former.send(topic, b"d", partition=0).get(DEADLINE_S)
+    finally:
+        producer.close(DEADLINE_S)
+        former.close(0)
+    assert read(cluster, topic) == ["a", "c"]
+
+
+def commit_or_abort(producer: Producer, send_all: Callable[[], None]) -> bool:
+    """Runs one transaction. Returns True if it is committed; otherwise it is aborted, and may be run again."""
+    try:
+        send_all()
+        producer.commit_transaction(DEADLINE_S)
+    except KafkaException as problem:
+        error = problem.args[0]
+        assert error.txn_requires_abort(), error
+        producer.abort_transaction(DEADLINE_S)
+        return False
+    return True
+
+
+def test_transactions_continue_while_coordinators_are_killed(cluster: LocalCluster, topic: str) -> None:
+    """The leader of each coordinator and of each partition is killed once, in the middle of a transaction."""
+    producer = producer_of(cluster, topic)
+    committed = []
+    for number in range(12):
+        values = [f"{number:02}-{place}" for place in range(4)]
+        killed = cluster.node_ids[number // 4] if number % 4 == 1 else None
+
+        def send_all(values: list[str] = values, killed: int | None = killed) -> None:
+            send(producer, topic, *values)
+            if killed is not None:
+                producer.flush(DEADLINE_S)
+                cluster.kill(killed)
+
+        while not commit_or_abort(producer, send_all):
+            pass
+        committed += values
+        if killed is not None:
+            cluster.start(killed)
+    assert read(cluster, topic) == committed
+    assert leader_of(cluster, topic) in cluster.node_ids
