@@ -266,6 +266,8 @@ def test_markers_fence_earlier_epochs(rig: Rig) -> None:
         assert refused(problem, ErrorCode.INVALID_PRODUCER_EPOCH, retriable=False)
         assert refused(opens(rig, THIRD), ErrorCode.INVALID_PRODUCER_EPOCH, retriable=False)
         rig.settle()
+    known = restarted(rig).producers.known(PRODUCER)
+    assert known is not None and known.epoch == 1, "every replica fences, not only the leader that wrote the marker"
     assert opens(rig, THIRD, epoch=1) is None
     assert refused(rig.produce(transactional(3, epoch=1))[0], ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, retriable=False)
     for sequence in (0, 3):
