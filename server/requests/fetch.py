@@ -40,8 +40,9 @@ from quorumlog.wire.kafka.entry import is_kafka
 
 #: Operation that a client needs on each partition's topic.
 _OPERATION = operation_of(data_plane_pb2.FetchRequest)
-#: The part of a partition's state that its readers can observe.
-_Seen = tuple[int, int, int, bool, bool, int]
+#: The part of a partition's state that its readers can observe. The last stable offset only moves with the high
+#: watermark, because a marker takes an offset, or with the log start.
+_Seen = tuple[int, int, int, bool, bool]
 #: How long a follower may take to reach the offset of a client that came from another replica, before the client has to
 #: go to the leader. Ten heartbeats: each reports to a follower what is committed.
 _CATCH_UP_US = 1_000_000
@@ -478,11 +479,7 @@ def failed_fetch(request: data_plane_pb2.FetchRequest, problem: errors_pb2.Error
 
 def _seen(partition: Partition) -> _Seen:
     raft = partition.raft
-    stable_offset = -1 if partition.transactions is None else partition.last_stable_offset
-    return (
-        partition.high_watermark, partition.log_start_offset, raft.term, partition.leads, partition.follows,
-        stable_offset,
-    )  # fmt: skip
+    return partition.high_watermark, partition.log_start_offset, raft.term, partition.leads, partition.follows
 
 
 def _aborted(aborted: AbortedRange) -> data_plane_pb2.AbortedTransaction:

@@ -168,6 +168,7 @@ def test_markers_are_written_once(rig: Rig) -> None:
     """A decision that comes again writes no second marker, whether the first is committed or not."""
     opens(rig)
     rig.produce(transactional(0))
+    rig.settle()
     first = ends(rig)
     again = ends(rig)
     assert isinstance(first, TransactionEnding) and again == first
