@@ -9,6 +9,7 @@ from quorumlog.server.config.options import ConsumerGroupOptions
 from quorumlog.server.requests.error_responses import FAILED_RESPONSES
 from quorumlog.server.step.wire_errors import error
 from quorumlog.server.transactions.transaction_record import Identity
+from quorumlog.server.transactions.transaction_shard import TransactionShard
 from quorumlog.simulator.world.clients import Unanswered
 from quorumlog.v1 import errors_pb2, groups_pb2, transactions_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -87,3 +88,12 @@ class TransactionalCluster(Quiet):
     def topic_id(self) -> bytes:
         image = next(process.image for process in self.cluster.processes.values() if process.image is not None)
         return image.topics[TOPIC].topic_id
+
+    def shards(self) -> list[TransactionShard]:
+        """The replicas of coordinators on the nodes that run."""
+        return [
+            replica.machine
+            for process in self.cluster.processes.values()
+            for replica in process.replicas.values()
+            if isinstance(replica.machine, TransactionShard)
+        ]

@@ -13,7 +13,6 @@ from transactional_cluster import NAME, PARTITIONS, TransactionalCluster
 from quorumlog.server.step.wire_errors import error
 from quorumlog.server.transactions.participants import PULL_US, OpenHere, ParticipantService
 from quorumlog.server.transactions.transaction_record import Identity, Participant
-from quorumlog.server.transactions.transaction_shard import TransactionShard
 from quorumlog.v1 import errors_pb2, groups_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.kafka.control import LogPlace
@@ -87,15 +86,6 @@ class Transactional(TransactionalCluster):
         )
         traffic.declare("end_transactions", service.end)
         self.services[node] = service
-
-    def shards(self) -> list[TransactionShard]:
-        """The replicas of coordinators on the nodes that run."""
-        return [
-            replica.machine
-            for process in self.cluster.processes.values()
-            for replica in process.replicas.values()
-            if isinstance(replica.machine, TransactionShard)
-        ]
 
     def outcomes(self) -> dict[int, bool]:
         """The outcome that each partition has received last."""

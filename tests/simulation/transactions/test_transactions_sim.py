@@ -7,11 +7,11 @@ from quiet_cluster import SECOND
 from transactional_cluster import NAME, PARTITIONS, TransactionalCluster
 
 from quorumlog.server.partition.partition import Partition
-from quorumlog.server.transactions.participants import PULL_US
-from quorumlog.server.transactions.transaction_record import Identity
+from quorumlog.server.transactions.participants import PULL_US, OpenHere
+from quorumlog.server.transactions.transaction_record import Identity, Participant
 from quorumlog.simulator.models.records import arrow_payload, values_of
 from quorumlog.v1 import data_plane_pb2 as pb
-from quorumlog.v1 import transactions_pb2
+from quorumlog.v1 import errors_pb2, peer_pb2, transactions_pb2
 from quorumlog.v1.data_plane_pb2 import (
     ISOLATION_LEVEL_READ_COMMITTED,
     ISOLATION_LEVEL_READ_UNCOMMITTED,
@@ -19,6 +19,7 @@ from quorumlog.v1.data_plane_pb2 import (
 )
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.entry import Attributes, Codec, build_batch, parse_header
+from quorumlog.wire.kafka.control import LogPlace
 
 
 class Transfers(TransactionalCluster):
@@ -27,6 +28,13 @@ class Transfers(TransactionalCluster):
     def __init__(self, seed: int, nodes: int = 3) -> None:
         super().__init__(seed, nodes=nodes)
         self._sequences: dict[tuple[Identity, int], int] = {}
+
+    def lose_markers(self) -> None:
+        """From now on no decision reaches a participant by itself."""
+        for process in self.cluster.processes.values():
+            member = process.node._member  # type: ignore[union-attr]
+            assert member is not None
+            member._traffic.declare("end_transactions", lambda now, request, respond: None)
 
     def restart_sequences(self) -> None:
         """Forgets the batches that were created."""
@@ -216,15 +224,85 @@ def test_leader_asks_when_markers_never_arrive() -> None:
     cluster = Transfers(7)
     producer = cluster.init()
     cluster.send(cluster.request(producer, 0, "a"))
-    for process in cluster.cluster.processes.values():
-        member = process.node._member  # type: ignore[union-attr]
-        assert member is not None
-        member._traffic.declare("end_transactions", lambda now, request, respond: None)
+    cluster.lose_markers()
     answer = cluster.end(producer)
     assert not answer.markers_committed
     assert cluster.read(0) == []
     cluster.until(lambda: cluster.stable_end(0) == 2, 3 * PULL_US // SECOND)
     assert cluster.read(0) == ["a"]
+
+
+def test_refused_enlistment_ends_the_former_transaction() -> None:
+    """The marker is late. The first batch of the next transaction is refused with the decision that is due."""
+    cluster = Transfers(14)
+    producer = cluster.init()
+    cluster.send(cluster.request(producer, 0, "a"))
+    cluster.lose_markers()
+    following = cluster.finish(producer)
+    answer = cluster.ask(cluster.lead(0), cluster.request(following, 0, "b"))
+    assert isinstance(answer, pb.ProduceResponse)
+    assert answer.results[0].error.code == ErrorCode.CONCURRENT_TRANSACTIONS
+    cluster.until(lambda: cluster.stable_end(0) == 2, 1)
+    assert cluster.read(0) == ["a"]
+
+
+def test_unknown_transaction_is_aborted() -> None:
+    """The coordinator has lost the transaction, as after a recovery: its leader asks, and aborts it."""
+    cluster = Transfers(10)
+    producer = cluster.init()
+    cluster.send(cluster.request(producer, 0, "a"))
+    for shard in cluster.shards():
+        shard.table.records[NAME].open = None
+    cluster.until(lambda: cluster.stable_end(0) == 2, 3 * PULL_US // SECOND)
+    assert cluster.read(0) == []
+
+
+def test_absence_is_confirmed_by_a_quorum() -> None:
+    """A leader that is cut off has no such transaction, and does not answer; its successor has the transaction."""
+    cluster = Transfers(11)
+    producer = cluster.init()
+    node = cluster.lead(0)
+    others = [other for other in cluster.running if other != node]
+    for other in others:
+        cluster.cluster.network.cut(node, other)
+        cluster.cluster.network.cut(other, node)
+    answers: list[errors_pb2.Error | None] = []
+    decision = peer_pb2.EndTransaction(commit=True)
+    decision.identity.producer_id = producer.producer_id
+    decision.participant.topic_id, decision.participant.partition = cluster.topic_id(), 0
+    decision.origin.term, decision.origin.index, decision.decided.term, decision.decided.index = 1, 5, 1, 6
+    member = cluster.cluster.processes[node].node._member  # type: ignore[union-attr]
+    assert member is not None
+    member.services.participants.partitions.end(decision, answers.append)
+    cluster.run(0.05)
+    assert answers == []
+    cluster.run(5)
+    assert [None if each is None else each.code for each in answers] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+def test_enlistment_of_a_former_term_opens_nothing() -> None:
+    cluster = Transfers(12)
+    producer = cluster.init()
+    cluster.lead(0)
+    _, partition = cluster.replica(0)
+    member = cluster.cluster.processes[cluster.lead(0)].node._member  # type: ignore[union-attr]
+    assert member is not None
+    here = OpenHere(Participant(cluster.topic_id(), 0), producer, 0, LogPlace(1, 5))
+    refused = member.services.participants.partitions.open(here, partition.raft.term - 1)
+    assert refused is not None and refused.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_batch_of_a_client_that_is_gone_is_dropped() -> None:
+    cluster = Transfers(13)
+    producer = cluster.init()
+    node = cluster.lead(0)
+    request = cluster.request(producer, 0, "a")
+    request.timeout_ms = 1
+    answer = cluster.ask(node, request)
+    assert isinstance(answer, pb.ProduceResponse)
+    assert answer.results[0].error.code == ErrorCode.REQUEST_TIMED_OUT
+    cluster.run(1)
+    assert cluster.read(0, ISOLATION_LEVEL_READ_UNCOMMITTED) == []
 
 
 def test_open_transaction_is_aborted_at_its_timeout() -> None:
