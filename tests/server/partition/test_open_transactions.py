@@ -505,7 +505,7 @@ def test_markers_have_offsets_left(rig: Rig) -> None:
     assert rig.partition.log_end_offset == MAX_OFFSET - open_transactions.MAX_OPEN
     rig.partition.log_end_offset += 1
     assert refused(opens(rig, THIRD, 9), ErrorCode.INVALID_RECORD, retriable=False)
-    for producer in (PRODUCER, OTHER):
-        ending = ends(rig, FOURTH, producer=producer)
+    for producer, origin in ((PRODUCER, FIRST), (OTHER, SECOND)):
+        ending = ends(rig, FOURTH, producer=producer, origin=origin)
         assert isinstance(ending, TransactionEnding) and ending.marker_offset is not None
     assert rig.partition.log_end_offset < MAX_OFFSET

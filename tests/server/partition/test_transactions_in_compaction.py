@@ -10,8 +10,11 @@ from quorumlog.server.partition.compaction_proposals import CompactionProposals
 from quorumlog.server.partition.compaction_runner import _CompactionRun, _Section
 from quorumlog.server.partition.compaction_state import CompactionPoint
 from quorumlog.server.partition.retention import LogRetention
+from quorumlog.server.partition.time_lookup import find_latest
+from quorumlog.server.partition.transaction_steps import open_transaction
 from quorumlog.v1.partition_log_pb2 import CompactLog, PartitionCommand
 from quorumlog.wire.entry import parse_header
+from quorumlog.wire.kafka.control import LogPlace
 from tests.server.requests.test_isolation import TransactionalRig
 from tests.support.partition_rig import NOW_MS
 
@@ -117,6 +120,38 @@ def test_pending_points_keep_ranges() -> None:
     assert kept(rig, 12) == [0, 4, 9]
     rig.partition.compacted(12, b"", None)
     assert ranges(rig) == []
+
+
+class Compacted:
+    """A compacted log of one batch of two records."""
+
+    end_offset = 2
+
+    def __init__(self, batch: bytes) -> None:
+        self._batch = batch
+
+    def first_reaching(self, timestamp_ms: int) -> int | None:
+        return 0 if timestamp_ms <= NOW_MS else None
+
+    def read(self, offset: int, max_bytes: int) -> list[bytes]:
+        return [self._batch] if offset < self.end_offset else []
+
+
+def test_the_latest_record_may_be_compacted() -> None:
+    """If the batch with the latest timestamp was aborted, and only markers follow, it is in the compacted log."""
+    rig = TransactionalRig()
+    rig.plain()
+    rig.write(1, 2, NOW_MS + 90)
+    rig._origins[2] = LogPlace(1, 1)
+    assert open_transaction(3, rig.partition, 2, 0, 0, rig._origins[2]) is None
+    rig.end(1, commit=False)
+    rig.end(2, commit=False)
+    compact(rig, 5)
+    rig.partition.compacted(5, b"", cast(Any, Compacted(rig.partition.read(0, 1)[0])))
+    found = find_latest(rig.partition, cast(Any, rig.log))
+    assert found is not None and found.header is not None and found.offset == found.header.last_offset == 1
+    rig.partition.compacted(5, b"", None)
+    assert find_latest(rig.partition, cast(Any, rig.log)) is None
 
 
 def test_retention_stops_at_open_transactions() -> None:
