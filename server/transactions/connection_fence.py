@@ -10,7 +10,7 @@ the producer.
 from __future__ import annotations
 
 from quorumlog.server.step.wire_errors import error
-from quorumlog.v1 import errors_pb2, transactions_pb2
+from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 #: Number of transactional ids whose connections are remembered; those used least recently are forgotten first.
@@ -39,19 +39,14 @@ class ConnectionFence:
 
     def accepted(self, name: str, connection: int) -> None:
         """Records the connection of a request that has been accepted."""
-        if connection != NO_CONNECTION:
-            self._put(name, max(connection, self._newest.get(name, NO_CONNECTION)))
-
-    def initialized(self, request: transactions_pb2.InitTransactionsRequest, connection: int) -> None:
-        """Records the connection of a producer that got an identity. A new instance may have an older connection than
-        its predecessor, whose requests the new epoch refuses."""
-        if request.HasField("identity"):
-            self.accepted(request.transactional_id, connection)
-        elif connection != NO_CONNECTION:
-            self._put(request.transactional_id, connection)
-
-    def _put(self, name: str, connection: int) -> None:
-        self._newest.pop(name, None)
-        self._newest[name] = connection
+        if connection == NO_CONNECTION:
+            return
+        self._newest[name] = max(connection, self._newest.pop(name, NO_CONNECTION))
         if len(self._newest) > self._most:
             del self._newest[next(iter(self._newest))]
+
+    def initialized(self, name: str) -> None:
+        """Forgets the connections of former instances of a producer: their epoch is refused from now on. A new instance
+        may have opened its connection earlier. The request that initializes it does not count, because aiokafka sends
+        that on another connection than those that follow."""
+        self._newest.pop(name, None)

@@ -82,8 +82,8 @@ class ClientCall:
         match self._request:
             case transactions_pb2.InitTransactionsRequest():
                 initialized = init_transactions(draft, self._request)
-                if not initialized.HasField("error"):
-                    self._fence.initialized(self._request, self._connection)
+                if not self._request.HasField("identity") and not initialized.HasField("error"):
+                    self._fence.initialized(self.key)
                 return initialized
             case transactions_pb2.JoinTransactionRequest():
                 return join_transaction(draft, self._request)

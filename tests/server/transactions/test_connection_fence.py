@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from quorumlog.server.transactions.connection_fence import NO_CONNECTION, ConnectionFence
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.transactions_pb2 import InitTransactionsRequest, ProducerIdentity
-
-NEW = InitTransactionsRequest(transactional_id="a")
-SAME = InitTransactionsRequest(transactional_id="a", identity=ProducerIdentity(producer_id=1))
 
 
 def is_refused(fence: ConnectionFence, connection: int, name: str = "a") -> bool:
@@ -34,24 +30,15 @@ def test_new_instances_may_have_older_connections() -> None:
     """A process may have opened its connection long before it starts a producer."""
     fence = ConnectionFence()
     fence.accepted("a", 5)
-    fence.initialized(NEW, 3)
+    fence.initialized("a")
+    fence.accepted("a", 3)
     assert [is_refused(fence, number) for number in (2, 3)] == [True, False]
-
-
-def test_late_repetition_of_init_changes_nothing() -> None:
-    """A producer that has an identity repeats the request on a newer connection; the first one arrives afterwards."""
-    fence = ConnectionFence()
-    fence.initialized(NEW, 3)
-    fence.initialized(SAME, 5)
-    fence.initialized(SAME, 3)
-    assert is_refused(fence, 4)
 
 
 def test_clients_without_a_fence_are_not_refused() -> None:
     fence = ConnectionFence()
     fence.accepted("a", 5)
     fence.accepted("b", NO_CONNECTION)
-    fence.initialized(NEW, NO_CONNECTION)
     assert not is_refused(fence, NO_CONNECTION) and is_refused(fence, 4)
     assert len(fence) == 1
 

@@ -291,6 +291,17 @@ def test_late_requests_on_older_connections_are_refused(nodes: KafkaNodes, topic
     assert committed(nodes, topic) == (5, 5, [])
 
 
+def test_initializing_connections_may_be_newer(topic: str, producer: Producer) -> None:
+    """aiokafka initializes a producer on another connection than that of the requests that follow."""
+    former = producer.links[producer.coordinator]
+    producer.add({topic: [0]})
+    producer.connect()
+    assert producer.init() is KafkaError.NONE
+    producer.links[producer.coordinator] = former
+    assert producer.add({topic: [0]}) == {(topic, 0): KafkaError.NONE}
+    assert producer.end(OLD[1]) is KafkaError.NONE
+
+
 def test_internal_topics_take_no_part(producer: Producer) -> None:
     code = producer.add({"__transactions": [0]})["__transactions", 0]
     assert code is not KafkaError.NONE
