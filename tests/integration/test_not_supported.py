@@ -62,13 +62,12 @@ from tests.support.refusable_requests import (
     Attempt,
     Rig,
     altered,
-    coordinating,
+    committing_in_transaction,
     creating,
     describing,
     electing,
     fetching,
     granting,
-    init_transactions,
     limiting,
     named,
     old_batch,
@@ -108,9 +107,11 @@ LARGEST = 1 << 23
 
 #: Attempts for a row, by its first cell. The second cell names the outcome of each.
 REFUSED: dict[str, dict[str, Attempt]] = {
-    "transactions": {
-        "InitProducerId": init_transactions,
-        "FindCoordinator": coordinating(1),
+    "offsets in transactions (TxnOffsetCommit)": {"TxnOffsetCommit": committing_in_transaction},
+    "batches of a transaction without a transactional ID": {
+        "Produce": producing(kafka_batch(ROWS, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)),
+    },
+    "batches outside of a transaction with a transactional ID": {
         "Produce": producing(kafka_batch(ROWS), transactional_id="writer"),
     },
     "message formats 0 and 1": {f"format {magic}": producing(old_batch(magic)) for magic in (0, 1)},
@@ -200,8 +201,6 @@ REFUSED: dict[str, dict[str, Attempt]] = {
         "moves of replicas": unserved(
             "AlterReplicaLogDirs", 2, dirs=[{"path": "/", "topics": [{"name": TOPIC, "partitions": [0]}]}]
         ),
-        "AddPartitionsToTxn": unserved("AddPartitionsToTxn", 3, v3_and_below_transactional_id="writer"),
-        "EndTxn": unserved("EndTxn", 3, transactional_id="writer", committed=True),
     },
 }
 
@@ -390,7 +389,6 @@ def rows(*beginnings: str) -> dict[str, Attempt]:
 WRONG_OPTION, NO_METHOD, NO_ARGUMENT = {"IllegalArgumentError"}, {"AttributeError"}, {"TypeError"}
 PARTITION = TopicPartition(TOPIC, 0)
 
-NO_TRANSACTIONS = Tried({"TRANSACTIONAL_ID_AUTHORIZATION_FAILED"}, rows("transactions"))
 NO_TRANSACTION_OPTION = Tried(WRONG_OPTION, {"transactional_id": opening(Producer, transactional_id="writer")})
 NO_TRANSACTION_METHODS = Tried(
     NO_METHOD,
@@ -405,13 +403,7 @@ NO_TRANSACTION_METHODS = Tried(
         )
     },
 )
-NO_OFFSETS_IN_TRANSACTIONS = Tried(
-    {CLOSED, LOGGED},
-    {
-        "AddOffsetsToTxn": unserved("AddOffsetsToTxn", 3, transactional_id="writer", group_id="g"),
-        "TxnOffsetCommit": unserved("TxnOffsetCommit", 3, transactional_id="writer", group_id="g"),
-    },
-)
+NO_OFFSETS_IN_TRANSACTIONS = Tried({"UNSUPPORTED_FOR_MESSAGE_FORMAT"}, rows("offsets in transactions"))
 NO_TIERED_STORAGE = Tried({"INVALID_CONFIG"}, {"setting": creating(remote_storage_enable="true")})
 NO_OWN_TIERED_STORAGE = Tried({"InvalidConfigError"}, {"setting": own_creation(remote_storage_enable="true")})
 NO_CREATION = Tried(
@@ -438,10 +430,12 @@ NO_KAFKA_OPTIONS = Tried(
 
 #: By page and quotation. A quotation is the whole first cell of a row, or a part of a bullet or a paragraph.
 STATEMENTS: dict[tuple[str, str], tuple[Tried, ...]] = {
-    ("README.md", "transactions"): (NO_TRANSACTIONS, NO_TRANSACTION_OPTION),
+    ("README.md", "transactions in its own clients"): (NO_TRANSACTION_OPTION,),
     ("README.md", "there is no tiered storage"): (NO_TIERED_STORAGE, NO_OWN_TIERED_STORAGE),
-    ("docs/use/guarantees.md", "there are no transactions"): (NO_TRANSACTIONS, NO_TRANSACTION_OPTION),
-    ("docs/use/guarantees.md", "No transactions, no tiered storage"): (NO_TRANSACTIONS, NO_TIERED_STORAGE),
+    ("docs/use/guarantees.md", "No transactions in its own clients, no tiered storage"): (
+        NO_TRANSACTION_OPTION,
+        NO_TIERED_STORAGE,
+    ),
     ("docs/use/guarantees.md", "Topics are not created automatically"): (NO_CREATION,),
     ("docs/use/guarantees.md", "Topics are not created automatically: use `quorumlog topics create`"): (NO_CREATION,),
     ("docs/use/guarantees.md", "no `segment.*`"): (
@@ -453,8 +447,7 @@ STATEMENTS: dict[tuple[str, str], tuple[Tried, ...]] = {
         NO_OWN_HOSTS,
     ),
     ("docs/operate/security.md", "**No host column.**"): (NO_HOSTS, NO_OWN_HOSTS),
-    ("docs/use/frameworks.md", "quorumlog has no transactions yet"): (NO_TRANSACTIONS,),
-    (KAFKA_PAGE, "because there are no transactions"): (NO_TRANSACTIONS,),
+    ("docs/use/frameworks.md", "quorumlog does not support offsets in transactions yet"): (NO_OFFSETS_IN_TRANSACTIONS,),
     (KAFKA_PAGE, "**Topics are not created automatically**"): (NO_CREATION,),
     (KAFKA_PAGE, "You cannot change them over this port"): (NO_NODE_SETTINGS,),
     (KAFKA_PAGE, "without `--throttle`"): (
@@ -470,10 +463,7 @@ STATEMENTS: dict[tuple[str, str], tuple[Tried, ...]] = {
         Tried(set(), {"mirror": mirrored_security}),
     ),
     ("docs/use/mirror.md", "**Users, ACLs and quotas** are not copied"): (Tried(set(), {"mirror": mirrored_security}),),
-    ("docs/use/groups.md", "No transactions, so no offsets in transactions"): (
-        NO_TRANSACTIONS,
-        NO_OFFSETS_IN_TRANSACTIONS,
-    ),
+    ("docs/use/groups.md", "No offsets in transactions"): (NO_OFFSETS_IN_TRANSACTIONS,),
     (
         "docs/use/groups.md",
         "quorumlog's clients support only the new protocol (KIP-848), without client-side assignors",

@@ -204,19 +204,14 @@ def fetching(version: int, **content: Any) -> Attempt:
     return lambda rig: named(rig.ask("Fetch", version, max_wait_ms=0, topics=[], **content).error_code)
 
 
-def coordinating(key_type: int) -> Attempt:
-    """Looks up a coordinator."""
-
-    def attempt(rig: Rig) -> set[str]:
-        found = rig.ask("FindCoordinator", 4, key_type=key_type, coordinator_keys=["key"])
-        return named(found.coordinators[0].error_code)
-
-    return attempt
-
-
-def init_transactions(rig: Rig) -> set[str]:
-    answer = rig.ask("InitProducerId", 4, transactional_id="writer", transaction_timeout_ms=TIMEOUT_MS)
-    return named(answer.error_code)
+def committing_in_transaction(rig: Rig) -> set[str]:
+    """Commits an offset in a transaction."""
+    partition = {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}
+    topics = [{"name": TOPIC, "partitions": [partition]}]
+    answer = rig.ask(
+        "TxnOffsetCommit", 3, transactional_id="writer", group_id="g", producer_id=1, producer_epoch=0, topics=topics
+    )
+    return named(answer.topics[0].partitions[0].error_code)
 
 
 def describing(name: str) -> Attempt:

@@ -67,14 +67,7 @@ def produce(call: KafkaCall[ProduceRequest]) -> Steps[ProduceResponse | None]:
     request = call.message
     response = ProduceResponse([])
     by_place: dict[tuple[bytes, int], PartitionProduceResponse] = {}
-    question = data_plane_pb2.ProduceRequest(
-        # The node reports nothing for acks=0. With the leader's acknowledgement alone, failures are reported and no
-        # replica has to be waited for.
-        acks=request.acks or _OWN_ACK,
-        timeout_ms=max(0, request.timeout_ms),
-        transactional_id=request.transactional_id or "",
-        adds_partitions=call.version >= _ADDS_PARTITIONS,
-    )
+    question = _question(call)
     topics = yield from _find(call)
     responses: list[TopicProduceResponse] = []
     produced: list[_Produced] = []
@@ -94,11 +87,7 @@ def produce(call: KafkaCall[ProduceRequest]) -> Steps[ProduceResponse | None]:
             by_place[found, each.index] = answer
             if not each.records:
                 _fail(answer, KafkaError.INVALID_RECORD, "the batch is empty: send at least one record")
-            elif request.transactional_id == "":
-                _fail(answer, KafkaError.INVALID_REQUEST, "the transactional id is empty: omit it, or choose one")
-            elif each.index < 0:
-                _fail(answer, KafkaError.UNKNOWN_TOPIC_OR_PARTITION)
-            else:
+            elif _may_be_taken(answer, request.transactional_id):
                 produced.append(_Produced(found, each.records, answer))
         answered.partition_responses = answers
         responses.append(answered)
@@ -133,6 +122,18 @@ def init_producer_id(call: KafkaCall[InitProducerIdRequest]) -> Steps[InitProduc
     return InitProducerIdResponse(producer_id=reply.producer_id, producer_epoch=reply.producer_epoch)
 
 
+def _question(call: KafkaCall[ProduceRequest]) -> data_plane_pb2.ProduceRequest:
+    request = call.message
+    return data_plane_pb2.ProduceRequest(
+        # The node reports nothing for acks=0. With the leader's acknowledgement alone, failures are reported and no
+        # replica has to be waited for.
+        acks=request.acks or _OWN_ACK,
+        timeout_ms=max(0, request.timeout_ms),
+        transactional_id=request.transactional_id or "",
+        adds_partitions=call.version >= _ADDS_PARTITIONS,
+    )
+
+
 def _key(call: KafkaCall[ProduceRequest], topic: TopicProduceData) -> str | bytes:
     return topic.topic_id if call.version >= _BY_ID else topic.name
 
@@ -153,6 +154,15 @@ class _Produced(NamedTuple):
     topic_id: bytes
     records: Buffer
     answer: PartitionProduceResponse
+
+
+def _may_be_taken(answer: PartitionProduceResponse, transactional_id: str | None) -> bool:
+    """False if a batch is refused regardless of its content: then the response has the error."""
+    if transactional_id == "":
+        _fail(answer, KafkaError.INVALID_REQUEST, "the transactional id is empty: omit it, or choose one")
+    elif answer.index < 0:
+        _fail(answer, KafkaError.UNKNOWN_TOPIC_OR_PARTITION)
+    return answer.error_code == KafkaError.NONE
 
 
 def _entries(produced: Sequence[_Produced], *, of_transaction: bool) -> Steps[list[tuple[_Produced, bytes]]]:
