@@ -15,4 +15,8 @@ The modules, in the order in which a call passes them:
 - `pending_answers`: answers due to clients: each is sent once, by its deadline.
 - `decision_queue`: the calls of one term: queued, decided together, one decision at a time, answered when applied.
 - `coordinator_replica`: the replica: proposes commands, applies them, takes snapshots.
+
+Not on the path of a call:
+
+- `transaction_participants`: participants of transactions, for transaction coordinators and for what takes part.
 """

@@ -9,6 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from quorumlog.server.deciding.transaction_participants import (
+    Identity,
+    OnEnded,
+    OpenHere,
+    Participant,
+    participant_of,
+    place_of,
+)
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.partition.partition import Partition
@@ -22,9 +30,6 @@ from quorumlog.server.replicas.replicas import Replicas
 from quorumlog.server.requests.partition_errors import PartitionErrors
 from quorumlog.server.step.node_service import ServiceHooks, StepTime
 from quorumlog.server.step.wire_errors import error
-from quorumlog.server.transactions.participants import OnEnded, OpenHere
-from quorumlog.server.transactions.transaction_forms import participant_of, place_of
-from quorumlog.server.transactions.transaction_record import Identity, Participant
 from quorumlog.v1 import errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.kafka.control import LogPlace

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from quorumlog.server.deciding.transaction_participants import Enlisting
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.producer_state import MAX_TRANSACTIONAL_EPOCH
 from quorumlog.server.partition.transaction_steps import transaction_of
 from quorumlog.server.step.wire_errors import error
-from quorumlog.server.transactions.participants import OnEnlisted
 from quorumlog.v1 import data_plane_pb2, errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.entry import BatchHeader, CorruptEntryError, is_of_transaction, parse_header
@@ -25,13 +25,6 @@ MAX_WAITING_BYTES = 64 << 20
 
 #: Appends a batch that has waited, or answers with the error that its partition got.
 Settle = Callable[[errors_pb2.Error | None], None]
-
-
-class Enlisting(Protocol):
-    """The way to the coordinators of transactions."""
-
-    def enlist(self, item: peer_pb2.Enlistment, term: int, on_enlisted: OnEnlisted, /) -> None:
-        """Enlists a participant, and opens the transaction there; see `ParticipantService.enlist`."""
 
 
 class _WriterHere(NamedTuple):

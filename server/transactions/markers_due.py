@@ -13,9 +13,10 @@ from itertools import count
 from typing import NamedTuple, Protocol
 
 from quorumlog.server.deciding.stall_aware_clock import AwakeClock
+from quorumlog.server.deciding.transaction_participants import Participant
 from quorumlog.server.step.deadlines import earlier
 from quorumlog.server.transactions.transaction_decisions import end_item
-from quorumlog.server.transactions.transaction_record import Decision, Participant
+from quorumlog.server.transactions.transaction_record import Decision
 from quorumlog.v1 import peer_pb2
 from quorumlog.wire.kafka.control import LogPlace
 

@@ -7,21 +7,16 @@ Because of the questions a marker may be late, but is never missing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.deciding.dependencies import KnownLeaders
 from quorumlog.server.deciding.finder import coordinator_of
-from quorumlog.server.metadata.controller_client import ControllerClient
-from quorumlog.server.metadata.image import CurrentImage
-from quorumlog.server.metadata.records import PartitionRecord
-from quorumlog.server.step.node_service import ServiceHooks
-from quorumlog.server.step.wire_errors import error
-from quorumlog.server.transactions.transaction_calls import REQUEST_ITEMS, Respond
-from quorumlog.server.transactions.transaction_forms import (
+from quorumlog.server.deciding.transaction_participants import (
+    OnEnlisted,
+    OpenHere,
+    TransactionParticipants,
     identity_form,
     identity_of,
     participant_form,
@@ -29,11 +24,15 @@ from quorumlog.server.transactions.transaction_forms import (
     place_form,
     place_of,
 )
-from quorumlog.server.transactions.transaction_record import Identity, Participant
+from quorumlog.server.metadata.controller_client import ControllerClient
+from quorumlog.server.metadata.image import CurrentImage
+from quorumlog.server.metadata.records import PartitionRecord
+from quorumlog.server.step.node_service import ServiceHooks
+from quorumlog.server.step.wire_errors import error
+from quorumlog.server.transactions.transaction_calls import REQUEST_ITEMS, Respond
 from quorumlog.v1 import errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.peer_pb2 import TRANSACTION_STANDING_DECIDED, TRANSACTION_STANDING_UNKNOWN
-from quorumlog.wire.kafka.control import LogPlace
 from quorumlog.wire.topic_names import TRANSACTIONS_TOPIC
 
 #: Time after which a leader asks what became of a transaction, and the interval of these questions (µs).
@@ -42,47 +41,6 @@ PULL_US = 10_000_000
 ANSWER_US = 5_000_000
 #: Maximum number of enlistments that wait for an answer.
 MAX_ENLISTMENTS = 10_000
-
-#: Receives the answer to an enlistment.
-OnEnlisted = Callable[[peer_pb2.EnlistmentResult], None]
-#: Receives the error if a decision could not be carried out; None if its marker is committed, or if no such transaction
-#: is open.
-OnEnded = Callable[[errors_pb2.Error | None], None]
-
-
-@dataclass(slots=True, frozen=True)
-class OpenHere:
-    """A transaction that is open in a participant.
-
-    Arguments:
-        coordinator: number of the coordinator.
-        place: where the transaction started.
-    """
-
-    participant: Participant
-    identity: Identity
-    coordinator: int
-    place: LogPlace
-
-
-class TransactionParticipants(Protocol):
-    """The participants that this node leads."""
-
-    def open(self, transaction: OpenHere, term: int, /) -> errors_pb2.Error | None:
-        """Opens a transaction in a participant. Returns the error if it is no longer led in the term in which the
-        coordinator was asked, or has learned of a decision at the place of the transaction or a later one."""
-
-    def end(self, decision: peer_pb2.EndTransaction, ended: OnEnded, /) -> None:
-        """Ends the transaction of a writer that started at or before the place of a decision: writes the marker, if one
-        is open. Calls ``ended`` once the marker is committed; if none is open, once a quorum has confirmed that this
-        node leads the participant. A transaction that starts later is not affected."""
-
-    @property
-    def are_open(self) -> bool:
-        """True if a transaction may be open in a participant that this node leads."""
-
-    def open_longer_than(self, age_us: int, /) -> Iterable[OpenHere]:
-        """Returns the transactions that have been open for longer than an age, in participants that this node leads."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -8,6 +8,7 @@ from typing import TypeAlias, TypeVar
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.deciding.pending_answers import PendingAnswers
+from quorumlog.server.deciding.transaction_participants import identity_of, place_form
 from quorumlog.server.transactions.connection_fence import ConnectionFence
 from quorumlog.server.transactions.transaction_decisions import (
     add_to_transaction,
@@ -18,7 +19,6 @@ from quorumlog.server.transactions.transaction_decisions import (
     resolve,
 )
 from quorumlog.server.transactions.transaction_draft import TransactionDraft
-from quorumlog.server.transactions.transaction_forms import identity_of, place_form
 from quorumlog.server.transactions.transaction_leader import TransactionLeader
 from quorumlog.v1 import errors_pb2, peer_pb2, transactions_pb2
 

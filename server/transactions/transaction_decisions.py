@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from quorumlog.server.step.wire_errors import error
-from quorumlog.server.transactions.transaction_draft import TransactionDraft, TransactionEdit, decision_form
-from quorumlog.server.transactions.transaction_forms import (
+from quorumlog.server.deciding.transaction_participants import (
+    Identity,
+    Participant,
     identity_form,
     identity_of,
     participant_form,
@@ -20,13 +20,9 @@ from quorumlog.server.transactions.transaction_forms import (
     place_form,
     place_of,
 )
-from quorumlog.server.transactions.transaction_record import (
-    MAX_EPOCH,
-    Decision,
-    Identity,
-    Participant,
-    TransactionProducer,
-)
+from quorumlog.server.step.wire_errors import error
+from quorumlog.server.transactions.transaction_draft import TransactionDraft, TransactionEdit, decision_form
+from quorumlog.server.transactions.transaction_record import MAX_EPOCH, Decision, TransactionProducer
 from quorumlog.server.transactions.transaction_table import TransactionTable
 from quorumlog.v1 import errors_pb2, peer_pb2, transactions_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode

@@ -10,14 +10,9 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from quorumlog.server.config.transaction_limits import TransactionLimits
-from quorumlog.server.transactions.transaction_forms import identity_form, place_form, producer_form, writer_form
-from quorumlog.server.transactions.transaction_record import (
-    Decision,
-    Identity,
-    Participant,
-    TransactionalId,
-    TransactionProducer,
-)
+from quorumlog.server.deciding.transaction_participants import Identity, Participant, identity_form, place_form
+from quorumlog.server.transactions.transaction_forms import producer_form, writer_form
+from quorumlog.server.transactions.transaction_record import Decision, TransactionalId, TransactionProducer
 from quorumlog.server.transactions.transaction_table import TransactionTable
 from quorumlog.v1 import transaction_log_pb2
 from quorumlog.v1.transactions_pb2 import TransactionCause

@@ -7,52 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from quorumlog.server.deciding.transaction_participants import (
+    Identity,
+    Participant,
+    identity_form,
+    identity_of,
+    place_form,
+    place_of,
+)
 from quorumlog.server.transactions.transaction_record import (
     Decision,
-    Identity,
     OpenTransaction,
-    Participant,
     TransactionalId,
     TransactionProducer,
     Writer,
 )
-from quorumlog.v1 import transaction_log_pb2, transactions_pb2
+from quorumlog.v1 import transaction_log_pb2
 from quorumlog.v1.groups_pb2 import TopicPartitions
-from quorumlog.wire.kafka.control import LogPlace
-
-
-def place_form(place: LogPlace) -> transactions_pb2.TransactionPlace:
-    """Returns a place as a message."""
-    return transactions_pb2.TransactionPlace(term=place.term, index=place.index)
-
-
-def place_of(form: transactions_pb2.TransactionPlace) -> LogPlace:
-    """Returns the place that ``place_form`` wrote."""
-    return LogPlace(form.term, form.index)
-
-
-def identity_form(identity: Identity) -> transactions_pb2.ProducerIdentity:
-    """Returns an identity as a message."""
-    return transactions_pb2.ProducerIdentity(producer_id=identity.producer_id, producer_epoch=identity.epoch)
-
-
-def identity_of(form: transactions_pb2.ProducerIdentity) -> Identity:
-    """Returns the identity that ``identity_form`` wrote."""
-    return Identity(form.producer_id, form.producer_epoch)
-
-
-def participant_form(participant: Participant) -> transactions_pb2.TransactionParticipant:
-    """Returns a participant as a message."""
-    return transactions_pb2.TransactionParticipant(
-        topic_id=participant.topic_id, partition=participant.number, group_id=participant.group_id
-    )
-
-
-def participant_of(form: transactions_pb2.TransactionParticipant) -> Participant:
-    """Returns the participant that ``participant_form`` wrote."""
-    if form.group_id:
-        return Participant(b"", 0, form.group_id)
-    return Participant(form.topic_id, form.partition)
 
 
 def producer_form(producer: TransactionProducer) -> transaction_log_pb2.TransactionalProducer:

@@ -25,12 +25,12 @@ from quorumlog.server.deciding.decision_queue import (
     WaitingCall,
 )
 from quorumlog.server.deciding.stall_aware_clock import AwakeClock
+from quorumlog.server.deciding.transaction_participants import Participant
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.step.deadlines import earlier
 from quorumlog.server.transactions.markers_due import MarkerRoute, MarkersDue
 from quorumlog.server.transactions.transaction_decisions import expire_id, expire_transaction, record_ended
 from quorumlog.server.transactions.transaction_draft import ProducerIdSource, TransactionDraft
-from quorumlog.server.transactions.transaction_record import Participant
 from quorumlog.server.transactions.transaction_shard import TransactionShard
 from quorumlog.server.transactions.transaction_table import TransactionTable
 from quorumlog.v1 import errors_pb2

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
+from quorumlog.server.deciding.transaction_participants import Identity, Participant
 from quorumlog.v1.transactions_pb2 import TransactionCause
 from quorumlog.wire.kafka.control import LogPlace
 
@@ -14,31 +14,10 @@ from quorumlog.wire.kafka.control import LogPlace
 MAX_EPOCH = 32_766
 #: Fences every epoch of a producer id that is no longer used.
 FENCING_EPOCH = MAX_EPOCH + 1
-#: Approximate size of a record, a writer, a participant and a decision without their texts.
+#: Approximate size of a record, a writer and a decision without their texts.
 _RECORD_BYTES = 200
 _WRITER_BYTES = 100
-_PARTICIPANT_BYTES = 40
 _DECISION_BYTES = 150
-
-
-class Identity(NamedTuple):
-    """A producer id with its epoch."""
-
-    producer_id: int
-    epoch: int
-
-
-class Participant(NamedTuple):
-    """A partition or a consumer group that takes part in a transaction. ``group_id`` is empty for a partition."""
-
-    topic_id: bytes
-    number: int
-    group_id: str = ""
-
-    @property
-    def size_bytes(self) -> int:
-        """Approximate size in bytes."""
-        return _PARTICIPANT_BYTES + len(self.group_id)
 
 
 @dataclass(slots=True, frozen=True)

@@ -14,6 +14,7 @@ from quorumlog.server.deciding.dependencies import CoordinatorDependencies
 from quorumlog.server.deciding.finder import CoordinatorFinder, coordinator_of
 from quorumlog.server.deciding.led_coordinators import LedCoordinators
 from quorumlog.server.deciding.pending_answers import PendingAnswers
+from quorumlog.server.deciding.transaction_participants import Participant
 from quorumlog.server.observability.metric_catalogue import Readings
 from quorumlog.server.step.deadlines import wait_us
 from quorumlog.server.step.events import ClientRequest
@@ -33,7 +34,6 @@ from quorumlog.server.transactions.transaction_calls import (
 )
 from quorumlog.server.transactions.transaction_draft import TransactionDraft
 from quorumlog.server.transactions.transaction_leader import LeaderServices, TransactionLeader
-from quorumlog.server.transactions.transaction_record import Participant
 from quorumlog.server.transactions.transaction_shard import TRANSACTION_COORDINATORS, TransactionShard
 from quorumlog.v1 import errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode

@@ -8,14 +8,8 @@ known to the leader when it decides: it becomes the place of what the entry star
 from __future__ import annotations
 
 from quorumlog.raft.types import EntryId
-from quorumlog.server.transactions.transaction_forms import (
-    identity_of,
-    participants_of,
-    place_of,
-    producer_of,
-    record_form,
-    record_of,
-)
+from quorumlog.server.deciding.transaction_participants import identity_of, place_of
+from quorumlog.server.transactions.transaction_forms import participants_of, producer_of, record_form, record_of
 from quorumlog.server.transactions.transaction_record import Decision, OpenTransaction, TransactionalId, Writer
 from quorumlog.v1 import transaction_log_pb2
 from quorumlog.wire.kafka.control import LogPlace

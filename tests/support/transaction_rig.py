@@ -8,9 +8,10 @@ from typing import TypeVar
 
 from quorumlog.raft.types import EntryId
 from quorumlog.server.config.transaction_limits import TransactionLimits
+from quorumlog.server.deciding.transaction_participants import Identity, Participant
 from quorumlog.server.transactions import transaction_decisions as decisions
 from quorumlog.server.transactions.transaction_draft import TransactionDraft
-from quorumlog.server.transactions.transaction_record import Identity, Participant, TransactionalId
+from quorumlog.server.transactions.transaction_record import TransactionalId
 from quorumlog.server.transactions.transaction_table import TransactionTable
 from quorumlog.v1 import peer_pb2, transactions_pb2
 from quorumlog.v1.transaction_log_pb2 import TransactionCommand

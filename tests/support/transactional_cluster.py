@@ -6,9 +6,9 @@ from google.protobuf.message import Message
 from quiet_cluster import SECOND, TOPIC, Quiet
 
 from quorumlog.server.config.options import ConsumerGroupOptions
+from quorumlog.server.deciding.transaction_participants import Identity
 from quorumlog.server.requests.error_responses import FAILED_RESPONSES
 from quorumlog.server.step.wire_errors import error
-from quorumlog.server.transactions.transaction_record import Identity
 from quorumlog.server.transactions.transaction_shard import TransactionShard
 from quorumlog.simulator.world.clients import Unanswered
 from quorumlog.v1 import errors_pb2, groups_pb2, transactions_pb2

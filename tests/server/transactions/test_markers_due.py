@@ -10,6 +10,7 @@ from transaction_rig import INVOICES, NAME, ORDERS, TransactionRig
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.deciding.stall_aware_clock import AwakeClock
+from quorumlog.server.deciding.transaction_participants import Participant
 from quorumlog.server.step.wire_errors import error
 from quorumlog.server.transactions.markers_due import (
     FIRST_PAUSE_US,
@@ -18,7 +19,7 @@ from quorumlog.server.transactions.markers_due import (
     MESSAGES_IN_FLIGHT,
     MarkersDue,
 )
-from quorumlog.server.transactions.transaction_record import Decision, Participant, Writer
+from quorumlog.server.transactions.transaction_record import Decision, Writer
 from quorumlog.v1 import peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.kafka.control import LogPlace

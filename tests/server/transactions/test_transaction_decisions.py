@@ -8,8 +8,9 @@ import pytest
 from transaction_rig import AUDIT, GROUP, INVOICES, NAME, ORDERS, TOPIC, TransactionRig
 
 from quorumlog.server.config.transaction_limits import TransactionLimits
+from quorumlog.server.deciding.transaction_participants import Identity, Participant
 from quorumlog.server.transactions.transaction_decisions import expire_id
-from quorumlog.server.transactions.transaction_record import FENCING_EPOCH, MAX_EPOCH, Identity, Participant
+from quorumlog.server.transactions.transaction_record import FENCING_EPOCH, MAX_EPOCH
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.peer_pb2 import (
     TRANSACTION_STANDING_DECIDED,

@@ -14,6 +14,7 @@ from quorumlog.server.config.transaction_limits import TransactionLimits
 from quorumlog.server.deciding.decision_queue import CoordinatorCall
 from quorumlog.server.deciding.pending_answers import PendingAnswers
 from quorumlog.server.deciding.stall_aware_clock import AwakeClock
+from quorumlog.server.deciding.transaction_participants import Identity, Participant
 from quorumlog.server.hosting.partition_replica import PartitionId
 from quorumlog.server.step.wire_errors import error
 from quorumlog.server.transactions.connection_fence import NO_CONNECTION, ConnectionFence
@@ -34,7 +35,7 @@ from quorumlog.server.transactions.transaction_leader import (
     LeaderServices,
     TransactionLeader,
 )
-from quorumlog.server.transactions.transaction_record import Identity, Participant, TransactionalId
+from quorumlog.server.transactions.transaction_record import TransactionalId
 from quorumlog.server.transactions.transaction_shard import TRANSACTION_COORDINATORS, check_transactional_id
 from quorumlog.server.transactions.transaction_table import TransactionTable
 from quorumlog.v1 import errors_pb2, peer_pb2, transactions_pb2

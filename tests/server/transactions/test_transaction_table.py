@@ -8,7 +8,7 @@ import pytest
 from transaction_rig import AUDIT, GROUP, INVOICES, NAME, ORDERS, TransactionRig
 
 from quorumlog.raft.types import EntryId
-from quorumlog.server.transactions.transaction_record import Identity
+from quorumlog.server.deciding.transaction_participants import Identity
 from quorumlog.server.transactions.transaction_table import TransactionTable
 from quorumlog.v1.transaction_log_pb2 import TransactionChange, TransactionCommand
 

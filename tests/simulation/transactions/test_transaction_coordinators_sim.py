@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 import pytest
 from transactional_cluster import NAME, PARTITIONS, TransactionalCluster
 
+from quorumlog.server.deciding.transaction_participants import Identity, OpenHere, Participant
 from quorumlog.server.step.wire_errors import error
-from quorumlog.server.transactions.participants import PULL_US, OpenHere, ParticipantService
-from quorumlog.server.transactions.transaction_record import Identity, Participant
+from quorumlog.server.transactions.participants import PULL_US, ParticipantService
 from quorumlog.v1 import errors_pb2, groups_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.kafka.control import LogPlace

@@ -6,9 +6,9 @@ import pytest
 from quiet_cluster import SECOND
 from transactional_cluster import NAME, PARTITIONS, TransactionalCluster
 
+from quorumlog.server.deciding.transaction_participants import Identity, OpenHere, Participant
 from quorumlog.server.partition.partition import Partition
-from quorumlog.server.transactions.participants import PULL_US, OpenHere
-from quorumlog.server.transactions.transaction_record import Identity, Participant
+from quorumlog.server.transactions.participants import PULL_US
 from quorumlog.simulator.models.records import arrow_payload, values_of
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import errors_pb2, peer_pb2, transactions_pb2
