@@ -509,6 +509,12 @@ class ConcurrentTransactionsError(QuorumlogError):
     default_retriable = True
 
 
+class UnstableOffsetCommitError(QuorumlogError):
+    """A transaction that is not over yet commits an offset of the partition."""
+
+    default_retriable = True
+
+
 class InvalidTransactionTimeoutError(QuorumlogError):
     """The transaction timeout is outside the bounds that the nodes allow."""
 
@@ -588,6 +594,7 @@ _BY_CODE: dict[int, type[QuorumlogError]] = {
     _Code.REBALANCE_IN_PROGRESS: RebalanceInProgressError,
     _Code.INVALID_SESSION_TIMEOUT: InvalidSessionTimeoutError,
     _Code.MEMBER_ID_REQUIRED: MemberIdRequiredError,
+    _Code.UNSTABLE_OFFSET_COMMIT: UnstableOffsetCommitError,
     _Code.TOPIC_AUTHORIZATION_FAILED: TopicAuthorizationFailedError,
     _Code.GROUP_AUTHORIZATION_FAILED: GroupAuthorizationFailedError,
     _Code.CLUSTER_AUTHORIZATION_FAILED: ClusterAuthorizationFailedError,

@@ -42,5 +42,7 @@ Not on the path of a heartbeat:
 
 - `group_requests`: the kinds of requests; commits, and all other calls that are answered once.
 - `committed_offsets`: decisions on commits.
+- `group_transactions`: the consumer groups of this node as participants of transactions, which commit offsets.
+- `enlisted_groups`: the transactions in which the groups of one leader take part.
 - `administration`: decisions for administrators.
 """

@@ -94,6 +94,12 @@ def delete_group(draft: Draft, group_id: str) -> errors_pb2.Error | None:
             ErrorCode.NON_EMPTY_GROUP,
             f"group {group_id} has {members} members, or members are joining: stop them first",
         )
+    if group.pending:
+        return error(
+            ErrorCode.NON_EMPTY_GROUP,
+            f"group {group_id} has offsets in {len(group.pending)} open transactions: wait until they are over, or"
+            " abort them",
+        )
     draft.edit(group_id).delete()
     return None
 

@@ -1,11 +1,18 @@
-"""A coordinator's decisions on committed offsets: storing, reading and deleting them (KIP-1251)."""
+"""A coordinator's decisions on committed offsets: storing, reading and deleting them (KIP-1251).
+
+Offsets in a transaction pass the same checks when they arrive, and are pending until the decision on the transaction
+(KIP-447). The order of the group's log decides between commits: an offset that was stored later stays, whichever
+transaction is decided first.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from quorumlog.server.access.access_errors import ClientTopics
 from quorumlog.server.config.consumer_group_limits import refuse_growth
+from quorumlog.server.deciding.transaction_participants import OpenHere
 from quorumlog.server.groups.classic import answers
 from quorumlog.server.groups.draft import Draft
 from quorumlog.server.groups.group import ConsumerGroup, StoredOffset
@@ -17,6 +24,7 @@ from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.kafka.consumer_protocol import CONSUMER_PROTOCOL_TYPE
+from quorumlog.wire.kafka.control import LogPlace
 
 #: Epoch that a client outside the consumer group's assignment sends.
 NO_MEMBER_EPOCH = -1
@@ -26,15 +34,21 @@ NO_MEMBER_EPOCH = -1
 
 
 def commit_offsets(
-    draft: Draft, request: groups_pb2.CommitOffsetsRequest, topics: ClientTopics | None = None
+    draft: Draft,
+    request: groups_pb2.CommitOffsetsRequest,
+    topics: ClientTopics | None = None,
+    transaction: OpenHere | None = None,
 ) -> groups_pb2.CommitOffsetsResponse:
     """Stores offsets. Each is accepted or refused separately, unless the request as a whole is refused.
 
     Arguments:
         topics: as the client sees them; None if it may read all.
+        transaction: the open transaction that the offsets belong to; None if they take effect at once.
     """
     group = draft.group(request.group_id)
     refused = check_group_id(request.group_id) or _check_commit(group, request)
+    if refused is None and group is not None and transaction is not None:
+        refused = check_transaction(group, transaction)
     if refused is None and group is None and draft.is_full:
         refused = error(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -49,7 +63,11 @@ def commit_offsets(
         response.results.add(topic_id=row.topic_id, partition=row.partition, error=problem)
         if problem is None and not _is_late(draft, request, (row.topic_id, row.partition)):
             edit = draft.edit(request.group_id)
-            edit.put_offset((row.topic_id, row.partition), _stored(draft, request, row))
+            partition, stored = (row.topic_id, row.partition), _stored(draft, request, row)
+            if transaction is None:
+                edit.put_offset(partition, stored)
+            else:
+                edit.put_pending(transaction, partition, stored)
             if edit.group.is_empty and not edit.group.header.empty_since_ms:
                 edit.begin_empty(draft.wall_ms)
     return response
@@ -77,12 +95,25 @@ def _is_late(draft: Draft, request: groups_pb2.CommitOffsetsRequest, partition: 
     repeat committed work.
     """
     group = draft.group(request.group_id)
-    counted = group is not None and request.member_id and request.number
-    stored = group.offsets.get(partition) if group is not None and counted else None
-    return stored is not None and stored.committer == request.member_id and stored.number > request.number
+    if group is None or not request.member_id or not request.number:
+        return False
+    others = [group.offsets.get(partition)]
+    if request.transactional_id:
+        # A pending offset may never take effect: only one that would be pending itself is late because of it.
+        producers = group.unstable.get(partition, ())
+        others += [group.pending[producer_id].offsets[partition].stored for producer_id in producers]
+    return any(
+        stored is not None and stored.committer == request.member_id and stored.number > request.number
+        for stored in others
+    )
 
 
 def _check_commit(group: ConsumerGroup | None, request: groups_pb2.CommitOffsetsRequest) -> errors_pb2.Error | None:
+    is_outside = not request.member_id and not request.instance_id and request.member_epoch == NO_MEMBER_EPOCH
+    if request.transactional_id and is_outside:
+        # Producers of Kafka's older clients know nothing of the consumer. Only its transactional id fences a former
+        # instance then.
+        return None
     if group is None or group.classic is None:
         return _check_committer(group, request.member_id, request.member_epoch)
     member = (request.member_id, request.instance_id, request.member_epoch)
@@ -128,14 +159,15 @@ def _check_offset(
             f"the metadata of the offset of {name} have {size} bytes: send at most {limits.metadata_bytes}",
         )
     group = draft.group(request.group_id)
-    before = group.offsets.get(partition) if group is not None else None
+    before = _replaced(group, request, partition) if group is not None else None
     stored = _stored(draft, request, row)
     grows = stored.size_bytes - (before.size_bytes if before is not None else 0)
     if grows > 0 and not draft.has_room_for(grows):
         return refuse_growth(request.group_id, limits)
     if group is None:
         return None
-    if before is None and len(group.offsets) >= limits.offsets:
+    is_new = partition not in group.offsets and partition not in group.unstable
+    if is_new and len(group.offsets) + len(group.unstable) >= limits.offsets:
         return error(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             f"group {group.group_id} has {limits.offsets} committed offsets and accepts no more: delete some",
@@ -143,6 +175,17 @@ def _check_offset(
     if request.member_id and group.classic is None:
         return _check_epoch(group, group.members[request.member_id], request.member_epoch, partition, name)
     return None
+
+
+def _replaced(
+    group: ConsumerGroup, request: groups_pb2.CommitOffsetsRequest, partition: PartitionId
+) -> StoredOffset | None:
+    """Returns the offset that a commit would replace."""
+    if not request.transactional_id:
+        return group.offsets.get(partition)
+    transaction = group.pending.get(request.producer.producer_id)
+    pending = transaction.offsets.get(partition) if transaction is not None else None
+    return pending.stored if pending is not None else None
 
 
 def _check_epoch(
@@ -168,6 +211,68 @@ def _check_epoch(
     )
 
 
+# -- transactions -----------------------------------------------------------------------------------------------------
+
+
+class TransactionDecision(NamedTuple):
+    """The decision on a transaction.
+
+    Arguments:
+        origin: where the transaction started, in the log of its coordinator.
+        decided: where it was decided.
+    """
+
+    origin: LogPlace
+    decided: LogPlace
+    commit: bool
+
+
+def check_transaction(group: ConsumerGroup, transaction: OpenHere) -> errors_pb2.Error | None:
+    """Returns the error if a group has another transaction of the producer; None otherwise."""
+    known = group.pending.get(transaction.identity.producer_id)
+    if known is None or known.place == transaction.place:
+        return None
+    if known.place > transaction.place:
+        return transaction_over(group.group_id, transaction.identity.producer_id)
+    return _waits_for_decision(group.group_id, transaction.identity.producer_id)
+
+
+def transaction_over(group_id: str, producer_id: int) -> errors_pb2.Error:
+    """Returns the error for a commit in a transaction that has ended."""
+    return error(
+        ErrorCode.INVALID_TXN_STATE,
+        f"the transaction of producer {producer_id} in group {group_id} is over: start another one",
+    )
+
+
+def end_transaction(
+    draft: Draft, group_id: str, producer_id: int, decision: TransactionDecision
+) -> errors_pb2.Error | bool:
+    """Ends the transaction of a producer: its pending offsets take effect, or are dropped.
+
+    Returns:
+        False if a group does not have that transaction; the error if it has a former one of the producer. Nothing
+        changes then.
+    """
+    group = draft.group(group_id)
+    pending = group.pending.get(producer_id) if group is not None else None
+    if pending is None or pending.place > decision.origin:
+        return False
+    if pending.place < decision.origin:
+        # The decision on the former one comes later: it must not end with the outcome of this one.
+        return _waits_for_decision(group_id, producer_id)
+    draft.edit(group_id).end_pending(producer_id, decision.decided, commit=decision.commit)
+    return True
+
+
+def _waits_for_decision(group_id: str, producer_id: int) -> errors_pb2.Error:
+    return error(
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        f"group {group_id} waits for the decision on the former transaction of producer {producer_id}: try again after"
+        " a pause",
+    )
+
+
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
@@ -175,6 +280,9 @@ def fetch_offsets(
     draft: Draft, request: groups_pb2.FetchOffsetsRequest, topics: ClientTopics | None = None
 ) -> groups_pb2.FetchOffsetsResponse:
     """Returns the requested committed offsets, of topics that exist. A consumer group that does not exist has none.
+
+    With ``require_stable`` the partitions with pending offsets are listed separately: the client waits until the
+    decisions on their transactions have arrived. Otherwise it would read what the transactions have processed already.
 
     Arguments:
         topics: as the client sees them; None if it sees all.
@@ -187,8 +295,22 @@ def fetch_offsets(
         return groups_pb2.FetchOffsetsResponse(error=refused)
     if group is None:
         return groups_pb2.FetchOffsetsResponse()
-    wanted = partitions_of(request.topics) if request.topics else group.offsets
-    return groups_pb2.FetchOffsetsResponse(offsets=offsets_of(draft, group, wanted, topics))
+    unstable = group.unstable.keys() if request.require_stable else set()
+    wanted = partitions_of(request.topics) if request.topics else group.offsets.keys() | unstable
+    return groups_pb2.FetchOffsetsResponse(
+        offsets=offsets_of(draft, group, wanted - unstable, topics),
+        unstable=_unstable(draft, wanted & unstable, topics),
+    )
+
+
+def _unstable(
+    draft: Draft, partitions: Iterable[PartitionId], topics: ClientTopics | None
+) -> Iterator[groups_pb2.PartitionOutcome]:
+    problem = error(ErrorCode.UNSTABLE_OFFSET_COMMIT, "a transaction that commits the offset is open: try again")
+    for topic_id, number in sorted(partitions):
+        topic = draft.topics.by_id(topic_id)
+        if topic is not None and (topics is None or topics.sees(topic.name)):
+            yield groups_pb2.PartitionOutcome(topic_id=topic_id, partition=number, error=problem, topic=topic.name)
 
 
 def offsets_of(
@@ -256,7 +378,7 @@ def delete_offsets(
                 f"members of group {group.group_id} subscribe to topic {topic.name if topic is not None else ''}: stop"
                 " them first",
             )
-        elif problem is None and partition in group.offsets:
+        elif problem is None and (partition in group.offsets or partition in group.unstable):
             draft.edit(request.group_id).remove_offset(partition)
         response.results.add(topic_id=partition[0], partition=partition[1], error=problem)
     return response

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from quorumlog.server.groups.classic.classic_group import ClassicGroup
 from quorumlog.server.groups.member import STABLE, STATIC_LEAVE_EPOCH, GroupMember, PartitionId
 from quorumlog.v1 import groups_pb2
+from quorumlog.wire.kafka.control import LogPlace
 
-#: Approximate size of a committed offset without its texts.
+#: Approximate size of a committed offset, and of a transaction with pending offsets, without their texts.
 _OFFSET_BYTES = 48
+_TRANSACTION_BYTES = 100
 
 
 @dataclass(slots=True, frozen=True)
@@ -39,6 +41,50 @@ class StoredOffset:
     def size_bytes(self) -> int:
         """Approximate size in bytes."""
         return _OFFSET_BYTES + len(self.metadata) + len(self.committer)
+
+    def follows(self, other: StoredOffset) -> bool:
+        """True if a member has committed both, and this one later, in whichever order they arrived."""
+        return bool(self.committer) and self.committer == other.committer and self.number > other.number > 0
+
+
+@dataclass(slots=True, frozen=True)
+class PendingOffset:
+    """An offset that takes effect if its transaction is committed.
+
+    Arguments:
+        version: the version of the group in which it was stored: of two pending offsets of one partition the later one
+            counts, whichever transaction ends first.
+    """
+
+    stored: StoredOffset
+    version: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Approximate size in bytes."""
+        return self.stored.size_bytes
+
+
+@dataclass(slots=True)
+class PendingOffsets:
+    """The offsets that one producer commits in an open transaction.
+
+    Arguments:
+        epoch: epoch of the producer in the transaction.
+        place: where the transaction started.
+        coordinator: number of the transaction's coordinator.
+        offsets: without those that a later commit or deletion has overtaken.
+    """
+
+    epoch: int
+    place: LogPlace
+    coordinator: int
+    offsets: dict[PartitionId, PendingOffset] = field(default_factory=dict)
+
+    @property
+    def size_bytes(self) -> int:
+        """Approximate size in bytes."""
+        return _TRANSACTION_BYTES + sum(each.size_bytes for each in self.offsets.values())
 
 
 @dataclass(slots=True, frozen=True)
@@ -88,6 +134,8 @@ class ConsumerGroup:
         holders: by partition, the member that has it or has not yet released it.
         instances: member ids by static name.
         classic: state of a classic group. It holds the members then, and the fields above are empty except the offsets.
+        pending: offsets in open transactions, by producer id.
+        unstable: by partition, the producers that have a pending offset of it.
         size_bytes: approximate size of the members' subscriptions and assignments, of either kind, and of the offsets.
     """
 
@@ -100,6 +148,8 @@ class ConsumerGroup:
     holders: dict[PartitionId, str] = field(default_factory=dict)
     instances: dict[str, str] = field(default_factory=dict)
     classic: ClassicGroup | None = None
+    pending: dict[int, PendingOffsets] = field(default_factory=dict)
+    unstable: dict[PartitionId, tuple[int, ...]] = field(default_factory=dict)
     size_bytes: int = field(default=0, compare=False)
 
     @property
@@ -192,6 +242,43 @@ class ConsumerGroup:
     def remove_offset(self, partition: PartitionId) -> None:
         """Removes a committed offset."""
         self.size_bytes -= self.offsets.pop(partition).size_bytes
+
+    def begin_pending(self, producer_id: int, transaction: PendingOffsets) -> None:
+        """Adds a transaction without offsets, unless the producer has that transaction here already."""
+        known = self.pending.get(producer_id)
+        if known is None:
+            assert not transaction.offsets, "offsets are added one by one"
+            self.pending[producer_id] = transaction
+            self.size_bytes += transaction.size_bytes
+        else:
+            assert known.place == transaction.place, f"producer {producer_id} has two transactions"
+
+    def put_pending(self, producer_id: int, partition: PartitionId, offset: PendingOffset) -> None:
+        """Stores a pending offset of a producer that has a transaction here."""
+        offsets = self.pending[producer_id].offsets
+        before = offsets.get(partition)
+        self.size_bytes += offset.size_bytes - (before.size_bytes if before is not None else 0)
+        offsets[partition] = offset
+        if before is None:
+            self.unstable[partition] = (*self.unstable.get(partition, ()), producer_id)
+
+    def overtake(self, producer_id: int, partition: PartitionId) -> None:
+        """Removes a pending offset: a later commit or deletion has taken its place."""
+        self.size_bytes -= self.pending[producer_id].offsets.pop(partition).size_bytes
+        self._settle(producer_id, partition)
+
+    def end_pending(self, producer_id: int) -> PendingOffsets:
+        """Removes the transaction of a producer with its pending offsets, and returns it."""
+        transaction = self.pending.pop(producer_id)
+        self.size_bytes -= transaction.size_bytes
+        for partition in transaction.offsets:
+            self._settle(producer_id, partition)
+        return transaction
+
+    def _settle(self, producer_id: int, partition: PartitionId) -> None:
+        left = tuple(each for each in self.unstable.pop(partition) if each != producer_id)
+        if left:
+            self.unstable[partition] = left
 
     def put_targets(self, targets: Mapping[str, frozenset[PartitionId]]) -> None:
         """Sets parts of the newest assignment. Call ``check_targets`` once all are set."""

@@ -7,18 +7,21 @@ import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
 from itertools import chain
 
+from quorumlog.server.deciding.transaction_participants import OpenHere, place_form
 from quorumlog.server.groups.classic.classic_group import ClassicGroup
 from quorumlog.server.groups.classic.classic_records import change_bytes, change_of
-from quorumlog.server.groups.group import ConsumerGroup, GroupHeader, StoredOffset
+from quorumlog.server.groups.group import ConsumerGroup, GroupHeader, PendingOffset, PendingOffsets, StoredOffset
 from quorumlog.server.groups.member import GroupMember, PartitionId
 from quorumlog.server.groups.records import (
     header_record,
     logged_offset,
     member_record,
     partition_lists,
+    pending_record,
     target_record,
 )
-from quorumlog.v1 import coordinator_log_pb2
+from quorumlog.v1 import coordinator_log_pb2, groups_pb2
+from quorumlog.wire.kafka.control import LogPlace
 
 #: Approximate size of a row in the log without its texts: a partition, a topic's id, an offset, a member.
 _PARTITION_BYTES = 3
@@ -87,9 +90,12 @@ class GroupEdit:
         self._has_copies = False
         #: True if the classic group of the log has ended, even if another one has started since.
         self._has_ended_classic = False
+        #: Producers whose pending offsets changed, and the transactions of the log that have ended.
+        self._producers: dict[int, None] = {}
+        self._ended: list[coordinator_log_pb2.EndedOffsets] = []
         self.group = ConsumerGroup(
             group_id, self._base.version, self._base.header, self._base.members, self._base.targets, self._offsets,
-            self._base.holders, self._base.instances, self._base.classic,
+            self._base.holders, self._base.instances, self._base.classic, self._base.pending, self._base.unstable,
         )  # fmt: skip
         self.is_deleted = False
         self.is_unsettled = False
@@ -101,6 +107,7 @@ class GroupEdit:
         return bool(
             self._touched
             or self._offsets.changes
+            or self._producers
             or self.group.header is not self._base.header
             or self.group.classic is not self._base.classic
             or self.is_unsettled
@@ -156,18 +163,79 @@ class GroupEdit:
         self.group.put_classic(classic)
 
     def put_offset(self, partition: PartitionId, stored: StoredOffset) -> None:
-        """Stores a committed offset."""
+        """Stores a committed offset. The pending ones of the partition are overtaken, except for a later one of the
+        same committer."""
+        self._store(partition, stored)
+        for producer_id in self.group.unstable.get(partition, ()):
+            pending = self.group.pending[producer_id].offsets[partition].stored
+            if not pending.follows(stored):
+                self._overtake(producer_id, partition)
+
+    def _store(self, partition: PartitionId, stored: StoredOffset) -> None:
         self.size_bytes += _OFFSET_BYTES + _text_bytes((stored.metadata,))
         self._offsets[partition] = stored
 
     def remove_offset(self, partition: PartitionId) -> None:
-        """Removes a committed offset."""
+        """Removes a committed offset, and the pending ones of the partition."""
+        if partition in self._offsets:
+            self.size_bytes += _OFFSET_BYTES
+            del self._offsets[partition]
+        for producer_id in self.group.unstable.get(partition, ()):
+            self._overtake(producer_id, partition)
+
+    # -- offsets in transactions --------------------------------------------------------------------------------------
+
+    def put_pending(self, transaction: OpenHere, partition: PartitionId, stored: StoredOffset) -> None:
+        """Stores an offset that takes effect if its transaction is committed."""
+        producer_id, epoch = transaction.identity
+        self._touch_producer(producer_id)
+        self.size_bytes += _OFFSET_BYTES + _text_bytes((stored.metadata,))
+        self.group.begin_pending(producer_id, PendingOffsets(epoch, transaction.place, transaction.coordinator))
+        self.group.put_pending(producer_id, partition, PendingOffset(stored, self._base.version + 1))
+
+    def end_pending(self, producer_id: int, decided: LogPlace, *, commit: bool) -> None:
+        """Ends the transaction of a producer, whose pending offsets take effect or are dropped. Those that were stored
+        later than the committed ones, in other transactions, remain."""
+        self._touch_producer(producer_id)
+        known = self._base.pending.get(producer_id)
+        transaction = self.group.end_pending(producer_id)
         self.size_bytes += _OFFSET_BYTES
-        del self._offsets[partition]
+        if known is not None and known.place == transaction.place:
+            self._ended.append(
+                coordinator_log_pb2.EndedOffsets(
+                    producer_id=producer_id,
+                    place=place_form(transaction.place),
+                    decided=place_form(decided),
+                    commit=commit,
+                )
+            )
+        for partition, pending in transaction.offsets.items() if commit else ():
+            self._store(partition, pending.stored)
+            for other in self.group.unstable.get(partition, ()):
+                if self.group.pending[other].offsets[partition].version < pending.version:
+                    self._overtake(other, partition)
+
+    def _overtake(self, producer_id: int, partition: PartitionId) -> None:
+        self._touch_producer(producer_id)
+        self.size_bytes += _OFFSET_BYTES
+        self.group.overtake(producer_id, partition)
+
+    def _touch_producer(self, producer_id: int) -> None:
+        """Copies the pending offsets of a producer before their first change."""
+        group = self.group
+        if not self._producers:
+            group.pending, group.unstable = dict(group.pending), dict(group.unstable)
+        if producer_id not in self._producers:
+            self._producers[producer_id] = None
+            known = group.pending.get(producer_id)
+            if known is not None:
+                copied = dataclasses.replace(known, offsets=dict(known.offsets))
+                group.pending[producer_id] = copied
 
     def delete(self) -> None:
         """Deletes the consumer group. A later request of the same draft may create it again; its epochs continue."""
         assert self.group.is_empty, "a group ends with members"
+        assert not self.group.pending, "a group ends with pending offsets"
         self.put_classic(None)
         for partition in list(self._offsets):
             del self._offsets[partition]
@@ -206,13 +274,36 @@ class GroupEdit:
             elif stored is not None and stored != before:
                 change.offsets.append(logged_offset(partition, stored))
         change.removed_offsets.extend(partition_lists(removed))
+        self._add_pending(change)
         return None if change == self._change(version=base.version + 1) else change
 
     def _deletion(self) -> coordinator_log_pb2.GroupChange:
         change = self._change(version=0, removed_members=sorted(self._base.members))
         if self._has_ended_classic and self._base.classic is not None and not self._base.classic.is_empty:
             self._end_classic(change)
+        change.ended.extend(self._ended)
         return change
+
+    def _add_pending(self, change: coordinator_log_pb2.GroupChange) -> None:
+        change.ended.extend(self._ended)
+        ended = {row.producer_id for row in self._ended}
+        for producer_id in sorted(self._producers):
+            now = self.group.pending.get(producer_id)
+            if now is None:
+                continue
+            before = None if producer_id in ended else self._base.pending.get(producer_id)
+            known = before.offsets if before is not None else {}
+            overtaken = {partition: each for partition, each in known.items() if partition not in now.offsets}
+            if overtaken:
+                record = pending_record(producer_id, now, {})
+                record.offsets.extend(
+                    groups_pb2.CommittedOffset(topic_id=topic_id, partition=number)
+                    for topic_id, number in sorted(overtaken)
+                )
+                change.overtaken.append(record)
+            stored = {partition: each for partition, each in now.offsets.items() if known.get(partition) != each}
+            if stored or before is None:
+                change.pending.append(pending_record(producer_id, now, stored))
 
     def _end_classic(self, change: coordinator_log_pb2.GroupChange) -> None:
         """Ends the classic group. Its members may have left in this very draft, so the log gets all members that it

@@ -21,12 +21,19 @@ from quorumlog.server.groups.classic.request_forms import rebalance_timeout_ms
 from quorumlog.server.groups.committed_offsets import commit_offsets, delete_offsets, fetch_offsets
 from quorumlog.server.groups.draft import Draft
 from quorumlog.server.groups.group_shard import GroupShard
+from quorumlog.server.groups.group_transactions import GroupTransactions, TransactionalCommit
 from quorumlog.server.groups.parked_heartbeats import refused_heartbeat
 from quorumlog.server.groups.shard_leader import ShardLeader
 from quorumlog.server.step.deadlines import wait_us
 from quorumlog.server.step.events import ClientRequest
 from quorumlog.v1 import errors_pb2, groups_pb2
-from quorumlog.v1.acls_pb2 import ACL_OPERATION_DESCRIBE, ACL_RESOURCE_CLUSTER, ACL_RESOURCE_GROUP
+from quorumlog.v1.acls_pb2 import (
+    ACL_OPERATION_DESCRIBE,
+    ACL_OPERATION_WRITE,
+    ACL_RESOURCE_CLUSTER,
+    ACL_RESOURCE_GROUP,
+    ACL_RESOURCE_PRODUCER_NAME,
+)
 
 #: Requests about one consumer group's committed offsets.
 OffsetRequest: TypeAlias = (
@@ -80,6 +87,7 @@ class GroupCalls:
         led: the coordinators that this node leads.
         answers: answers due to clients, shared with the finder.
         refusals: error responses for denied requests.
+        transactions: commits in transactions.
     """
 
     def __init__(
@@ -89,7 +97,9 @@ class GroupCalls:
         led: LedCoordinators[GroupShard, ShardLeader],
         answers: PendingAnswers,
         refusals: Refusals,
+        transactions: GroupTransactions,
     ) -> None:
+        self._transactions = transactions
         self._refusals = refusals
         self._node_id = node_id
         self._limits = limits
@@ -105,7 +115,7 @@ class GroupCalls:
         self._answers.expect(request_id, now + wait_us(request.timeout_ms), partial(failed_call, request))
         match request:
             case groups_pb2.CommitOffsetsRequest():
-                self._commit(_OffsetCall(request_id, request, self._answers, topics), request.member_id)
+                self._commit(asked, request, topics)
             case groups_pb2.DeleteOffsetsRequest():
                 self._submit(_OffsetCall(request_id, request, self._answers, topics))
             case groups_pb2.FetchOffsetsRequest():
@@ -142,14 +152,22 @@ class GroupCalls:
         else:
             keeper.queue.submit(call)
 
-    def _commit(self, call: CoordinatorCall[Draft], member_id: str) -> None:
+    def _commit(self, asked: ClientRequest, request: groups_pb2.CommitOffsetsRequest, topics: ClientTopics) -> None:
         """Submits a commit. For a member of a classic group it also extends the session."""
-        keeper = self._led.keeper_of(call.key)
+        request_id, name = asked.request_id, request.transactional_id
+        keeper = self._led.keeper_of(request.group_id)
+        if not isinstance(keeper, errors_pb2.Error) and name:
+            refused = self._refusals.resource(asked.client, ACL_OPERATION_WRITE, ACL_RESOURCE_PRODUCER_NAME, name)
+            keeper = refused or keeper
         if isinstance(keeper, errors_pb2.Error):
-            call.refuse(keeper)
+            self._answers.fail(request_id, keeper)
+            return
+        keeper.classic.heard(request.group_id, request.member_id)
+        if name:
+            commit = TransactionalCommit(request_id, request, self._answers, topics, keeper)
+            self._transactions.commit(keeper, commit)
         else:
-            keeper.classic.heard(call.key, member_id)
-            keeper.queue.submit(call)
+            keeper.queue.submit(_OffsetCall(request_id, request, self._answers, topics))
 
     def _read(self, now: int, call: CoordinatorCall[Draft]) -> None:
         keeper = self._led.keeper_of(call.key)

@@ -13,6 +13,7 @@ from quorumlog.server.deciding.pending_answers import PendingAnswers
 from quorumlog.server.groups.group_requests import GroupCalls, UnaryRequest
 from quorumlog.server.groups.group_shard import GROUP_COORDINATORS, GroupShard
 from quorumlog.server.groups.group_shards import GroupShards
+from quorumlog.server.groups.group_transactions import GroupTransactions
 from quorumlog.server.groups.member import JOIN_EPOCH
 from quorumlog.server.groups.parked_heartbeats import HeartbeatCall, refused_heartbeat
 from quorumlog.server.observability.metric_catalogue import MOST_OFFSETS, Readings
@@ -29,6 +30,9 @@ class GroupService:
 
     Arguments:
         finders: find the coordinators of other kinds.
+
+    Attributes:
+        transactions: the consumer groups that this node leads, as participants of transactions.
     """
 
     def __init__(
@@ -51,8 +55,20 @@ class GroupService:
         )
         self._finders = {groups_pb2.COORDINATOR_TYPE_GROUP: self._finder, **(finders or {})}
         options = services.options
-        self._calls = GroupCalls(options.node_id, options.groups.limits, self._led, self._answers, services.refusals)
         self._deadline_moved: Callable[[], None] = lambda: None
+        self.transactions = GroupTransactions(self._led, services.metadata, self._has_to_decide)
+        self._calls = GroupCalls(
+            options.node_id,
+            options.groups.limits,
+            self._led,
+            self._answers,
+            services.refusals,
+            self.transactions,
+        )
+
+    def _has_to_decide(self) -> None:
+        """Announces that a coordinator has something to decide outside of its own events."""
+        self._deadline_moved()
 
     def begin_step(self, now: int, wall_ms: int) -> None:
         """Starts a step of the node: sets the clocks."""

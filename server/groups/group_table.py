@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from quorumlog.raft.types import ORIGIN, EntryId
 from quorumlog.server.groups.classic import classic_records
-from quorumlog.server.groups.group import ConsumerGroup
-from quorumlog.server.groups.records import header_of, member_of, offset_of, partitions_of, whole_group
+from quorumlog.server.groups.group import ConsumerGroup, PendingOffset
+from quorumlog.server.groups.records import header_of, member_of, offset_of, partitions_of, pending_of, whole_group
 from quorumlog.v1 import coordinator_log_pb2
 
 
@@ -18,10 +18,12 @@ class GroupTable:
 
     Attributes:
         metadata_index: index of the metadata log that the decisions were based on; a leader needs at least that much.
+        with_pending: the ids of the consumer groups with offsets in open transactions.
     """
 
     def __init__(self) -> None:
         self.groups: dict[str, ConsumerGroup] = {}
+        self.with_pending: dict[str, None] = {}
         self.metadata_index = 0
         #: Approximate size of all consumer groups.
         self.size_bytes = 0
@@ -57,6 +59,10 @@ class GroupTable:
         before = group.size_bytes if group is not None else 0
         self._change(group, change)
         after = self.groups.get(change.group_id)
+        if after is not None and after.pending:
+            self.with_pending[change.group_id] = None
+        else:
+            self.with_pending.pop(change.group_id, None)
         self.size_bytes += (after.size_bytes if after is not None else 0) - before
 
     def _change(self, group: ConsumerGroup | None, change: coordinator_log_pb2.GroupChange) -> None:
@@ -67,6 +73,8 @@ class GroupTable:
                 f"group {change.group_id} ends with members"
             )
             assert group.classic is None or group.classic.is_empty, f"group {change.group_id} ends with members"
+            ended = {row.producer_id for row in change.ended}
+            assert group.pending.keys() == ended, f"group {change.group_id} ends with pending offsets"
             del self.groups[change.group_id]
             return
         if group is None:
@@ -89,6 +97,22 @@ class GroupTable:
             group.remove_offset(partition)
         for record in change.offsets:
             group.put_offset((record.topic_id, record.partition), offset_of(record))
+        if change.ended or change.overtaken or change.pending:
+            self._change_pending(group, change)
+
+    @staticmethod
+    def _change_pending(group: ConsumerGroup, change: coordinator_log_pb2.GroupChange) -> None:
+        for row in change.ended:
+            group.end_pending(row.producer_id)
+        for record in change.overtaken:
+            for offset in record.offsets:
+                group.overtake(record.producer.producer_id, (offset.topic_id, offset.partition))
+        for record in change.pending:
+            producer_id = record.producer.producer_id
+            group.begin_pending(producer_id, pending_of(record))
+            for offset in record.offsets:
+                stored = PendingOffset(offset_of(offset), record.version or change.version)
+                group.put_pending(producer_id, (offset.topic_id, offset.partition), stored)
 
     @staticmethod
     def _end_classic(group: ConsumerGroup | None, change: coordinator_log_pb2.GroupChange) -> None:

@@ -70,7 +70,8 @@ def rights_changed(draft: Draft, group_id: str) -> bool:
 
 
 def expire_offsets(draft: Draft, group_id: str, retention_ms: int) -> bool:
-    """Removes expired offsets, and deletes a group that is left with neither members nor offsets.
+    """Removes expired offsets, and deletes a group that is left with neither members nor offsets. Offsets in open
+    transactions do not expire, nor do their groups.
 
     Offsets expire if their topic was deleted; if the consumer group has been empty, without commits, for longer than
     the retention; or if no member subscribes to their topic, for that long after the commit.
@@ -90,12 +91,13 @@ def expire_offsets(draft: Draft, group_id: str, retention_ms: int) -> bool:
         or (
             read is not None
             and partition[0] not in read
+            and partition not in group.unstable
             and max(stored.commit_timestamp_ms, group.header.empty_since_ms) <= latest
         )
     ]
     for partition in sorted(expired):
         draft.edit(group_id).remove_offset(partition)
-    is_over = group.is_empty and len(group.offsets) == len(expired)
+    is_over = group.is_empty and not group.pending and len(group.offsets) == len(expired)
     if is_over:
         draft.edit(group_id).delete()
     return is_over or bool(expired)

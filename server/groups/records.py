@@ -5,10 +5,18 @@ Everything is written in sorted order, so that the same state is the same bytes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+from quorumlog.server.deciding.transaction_participants import Identity, identity_form, place_form, place_of
 from quorumlog.server.groups.classic.classic_records import change_of
-from quorumlog.server.groups.group import ConsumerGroup, GroupHeader, StoredOffset, SubscribedTopic
+from quorumlog.server.groups.group import (
+    ConsumerGroup,
+    GroupHeader,
+    PendingOffset,
+    PendingOffsets,
+    StoredOffset,
+    SubscribedTopic,
+)
 from quorumlog.server.groups.member import GroupMember, MemberSubscription, PartitionId
 from quorumlog.v1 import coordinator_log_pb2, groups_pb2
 
@@ -156,6 +164,39 @@ def offset_of(record: groups_pb2.CommittedOffset) -> StoredOffset:
     )
 
 
+def pending_record(
+    producer_id: int, transaction: PendingOffsets, offsets: Mapping[PartitionId, PendingOffset]
+) -> coordinator_log_pb2.PendingOffsets:
+    """Returns some pending offsets of a transaction as a record of the log."""
+    return coordinator_log_pb2.PendingOffsets(
+        producer=identity_form(Identity(producer_id, transaction.epoch)),
+        place=place_form(transaction.place),
+        coordinator=transaction.coordinator,
+        offsets=[logged_offset(partition, each.stored) for partition, each in sorted(offsets.items(), key=_first)],
+    )
+
+
+def _first(row: tuple[PartitionId, PendingOffset]) -> PartitionId:
+    return row[0]
+
+
+def pending_of(record: coordinator_log_pb2.PendingOffsets) -> PendingOffsets:
+    """Returns the transaction in a record that ``pending_record`` wrote, without its offsets."""
+    return PendingOffsets(record.producer.producer_epoch, place_of(record.place), record.coordinator)
+
+
+def _whole_pending(group: ConsumerGroup) -> Iterator[coordinator_log_pb2.PendingOffsets]:
+    """Yields all pending offsets of a group: a record for each transaction and version."""
+    for producer_id, transaction in sorted(group.pending.items(), key=lambda row: row[0]):
+        by_version: dict[int, dict[PartitionId, PendingOffset]] = {}
+        for partition, offset in transaction.offsets.items():
+            by_version.setdefault(offset.version, {})[partition] = offset
+        for version, offsets in sorted(by_version.items() or ((0, {}),), key=lambda row: row[0]):
+            record = pending_record(producer_id, transaction, offsets)
+            record.version = version
+            yield record
+
+
 def whole_group(group: ConsumerGroup) -> coordinator_log_pb2.GroupChange:
     """Returns the change that creates a consumer group with its whole state."""
     return coordinator_log_pb2.GroupChange(
@@ -166,6 +207,7 @@ def whole_group(group: ConsumerGroup) -> coordinator_log_pb2.GroupChange:
         targets=[target_record(member_id, target) for member_id, target in sorted(group.targets.items())],
         offsets=[logged_offset(partition, stored) for partition, stored in sorted(group.offsets.items())],
         classic=change_of(None, group.classic) if group.classic is not None else None,
+        pending=_whole_pending(group),
     )
 
 

@@ -22,6 +22,7 @@ from quorumlog.server.deciding.decision_queue import DECISION_CALLS, AgendaDecis
 from quorumlog.server.deciding.stall_aware_clock import AwakeClock
 from quorumlog.server.groups.classic.decisions import ClassicBounds, ClassicDecisions
 from quorumlog.server.groups.draft import Draft
+from quorumlog.server.groups.enlisted_groups import EnlistedGroups
 from quorumlog.server.groups.group import ConsumerGroup
 from quorumlog.server.groups.group_shard import GroupShard
 from quorumlog.server.groups.group_table import GroupTable
@@ -101,6 +102,7 @@ class ShardLeader:
     Attributes:
         queue: decides the calls of clients, and what is due here.
         classic: the leader's part of classic groups.
+        enlisted: the transactions in which the groups take part.
     """
 
     def __init__(
@@ -114,6 +116,7 @@ class ShardLeader:
         self._authorizer = authorizer
         self.coordinator = coordinator
         self.queue: DecisionQueue[Draft] = DecisionQueue(coordinator, clock, self, options.max_calls)
+        self.enlisted = EnlistedGroups()
         self._clock = clock
         self._metadata = metadata
         self._options = options

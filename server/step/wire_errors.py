@@ -33,6 +33,7 @@ _RETRIABLE = frozenset(
         ErrorCode.SASL_SESSION_EXPIRED,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
         ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
     }
 )
 

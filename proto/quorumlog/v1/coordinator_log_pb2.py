@@ -23,39 +23,44 @@ _sym_db = _symbol_database.Default()
 
 
 from quorumlog.v1 import groups_pb2 as quorumlog_dot_v1_dot_groups__pb2
+from quorumlog.v1 import transactions_pb2 as quorumlog_dot_v1_dot_transactions__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"quorumlog/v1/coordinator_log.proto\x12\x0cquorumlog.v1\x1a\x19quorumlog/v1/groups.proto\"h\n\x0cGroupCommand\x12\x14\n\x0ctimestamp_ms\x18\x01 \x01(\x03\x12*\n\x07\x63hanges\x18\x02 \x03(\x0b\x32\x19.quorumlog.v1.GroupChange\x12\x16\n\x0emetadata_index\x18\x03 \x01(\x04\"j\n\x0eGroupsSnapshot\x12)\n\x06groups\x18\x01 \x03(\x0b\x32\x19.quorumlog.v1.GroupChange\x12\x15\n\rapplied_index\x18\x02 \x01(\x04\x12\x16\n\x0emetadata_index\x18\x03 \x01(\x04\"\xa6\x03\n\x0bGroupChange\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x14\n\x0c\x62\x61se_version\x18\x02 \x01(\x04\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12)\n\x06header\x18\x04 \x01(\x0b\x32\x19.quorumlog.v1.GroupHeader\x12*\n\x07members\x18\x05 \x03(\x0b\x32\x19.quorumlog.v1.GroupMember\x12\x17\n\x0fremoved_members\x18\x06 \x03(\t\x12+\n\x07targets\x18\x07 \x03(\x0b\x32\x1a.quorumlog.v1.MemberTarget\x12.\n\x07offsets\x18\x08 \x03(\x0b\x32\x1d.quorumlog.v1.CommittedOffset\x12\x36\n\x0fremoved_offsets\x18\t \x03(\x0b\x32\x1d.quorumlog.v1.TopicPartitions\x12,\n\x07\x63lassic\x18\n \x01(\x0b\x32\x1b.quorumlog.v1.ClassicChange\x12\x14\n\x0c\x65nds_classic\x18\x0b \x01(\x08\x12\x15\n\rended_members\x18\x0c \x03(\t\"\xcb\x01\n\x0bGroupHeader\x12\x13\n\x0bgroup_epoch\x18\x01 \x01(\x05\x12\x18\n\x10\x61ssignment_epoch\x18\x02 \x01(\x05\x12\x10\n\x08\x61ssignor\x18\x03 \x01(\t\x12\x16\n\x0e\x65mpty_since_ms\x18\x04 \x01(\x03\x12-\n\x06topics\x18\x05 \x03(\x0b\x32\x1d.quorumlog.v1.SubscribedTopic\x12\x34\n\runread_topics\x18\x06 \x03(\x0b\x32\x1d.quorumlog.v1.SubscribedTopic\"`\n\x0fSubscribedTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x12\n\npartitions\x18\x03 \x01(\x05\x12\x18\n\x10\x66irst_partitions\x18\x04 \x01(\x05\"\xc0\x03\n\x0bGroupMember\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x0c\n\x04rack\x18\x03 \x01(\t\x12\x11\n\tclient_id\x18\x04 \x01(\t\x12\x0c\n\x04host\x18\x05 \x01(\t\x12\x1c\n\x14rebalance_timeout_ms\x18\x06 \x01(\r\x12\x1a\n\x12session_timeout_ms\x18\x07 \x01(\r\x12\x0e\n\x06topics\x18\x08 \x03(\t\x12\x15\n\rtopic_pattern\x18\t \x01(\t\x12\x10\n\x08\x61ssignor\x18\n \x01(\t\x12\x14\n\x0cmember_epoch\x18\x0b \x01(\x05\x12\x16\n\x0eprevious_epoch\x18\x0c \x01(\x05\x12(\n\x05state\x18\r \x01(\x0e\x32\x19.quorumlog.v1.MemberState\x12/\n\x08\x61ssigned\x18\x0e \x03(\x0b\x32\x1d.quorumlog.v1.EpochPartitions\x12/\n\x08revoking\x18\x0f \x03(\x0b\x32\x1d.quorumlog.v1.EpochPartitions\x12\x1a\n\x12\x61ssignment_version\x18\x10 \x01(\x04\x12\x11\n\tprincipal\x18\x11 \x01(\t\"Q\n\x0f\x45pochPartitions\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x18\n\x10\x61ssignment_epoch\x18\x02 \x01(\x05\x12\x12\n\npartitions\x18\x03 \x03(\x05\"P\n\x0cMemberTarget\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12-\n\x06topics\x18\x02 \x03(\x0b\x32\x1d.quorumlog.v1.TopicPartitions\"\xbe\x01\n\rClassicChange\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x1b.quorumlog.v1.ClassicHeader\x12\x31\n\x07members\x18\x02 \x03(\x0b\x32 .quorumlog.v1.ClassicGroupMember\x12\x17\n\x0fremoved_members\x18\x03 \x03(\t\x12\x34\n\x0b\x61ssignments\x18\x04 \x03(\x0b\x32\x1f.quorumlog.v1.ClassicAssignment\"\x87\x01\n\rClassicHeader\x12)\n\x05stage\x18\x01 \x01(\x0e\x32\x1a.quorumlog.v1.ClassicStage\x12\x12\n\ngeneration\x18\x02 \x01(\x05\x12\x15\n\rprotocol_type\x18\x03 \x01(\t\x12\x10\n\x08protocol\x18\x04 \x01(\t\x12\x0e\n\x06leader\x18\x05 \x01(\t\"\xdc\x01\n\x12\x43lassicGroupMember\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x0c\n\x04host\x18\x04 \x01(\t\x12\x11\n\tprincipal\x18\x05 \x01(\t\x12\x1a\n\x12session_timeout_ms\x18\x06 \x01(\r\x12\x1c\n\x14rebalance_timeout_ms\x18\x07 \x01(\r\x12\x30\n\tprotocols\x18\x08 \x03(\x0b\x32\x1d.quorumlog.v1.ClassicProtocol*k\n\x0bMemberState\x12\x1c\n\x18MEMBER_STATE_UNSPECIFIED\x10\x00\x12\x11\n\rMEMBER_STABLE\x10\x01\x12\x14\n\x10MEMBER_UNREVOKED\x10\x02\x12\x15\n\x11MEMBER_UNRELEASED\x10\x03*~\n\x0c\x43lassicStage\x12\x1d\n\x19\x43LASSIC_STAGE_UNSPECIFIED\x10\x00\x12\x11\n\rCLASSIC_EMPTY\x10\x01\x12\x13\n\x0f\x43LASSIC_JOINING\x10\x02\x12\x13\n\x0f\x43LASSIC_SYNCING\x10\x03\x12\x12\n\x0e\x43LASSIC_STABLE\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"quorumlog/v1/coordinator_log.proto\x12\x0cquorumlog.v1\x1a\x19quorumlog/v1/groups.proto\x1a\x1fquorumlog/v1/transactions.proto\"h\n\x0cGroupCommand\x12\x14\n\x0ctimestamp_ms\x18\x01 \x01(\x03\x12*\n\x07\x63hanges\x18\x02 \x03(\x0b\x32\x19.quorumlog.v1.GroupChange\x12\x16\n\x0emetadata_index\x18\x03 \x01(\x04\"j\n\x0eGroupsSnapshot\x12)\n\x06groups\x18\x01 \x03(\x0b\x32\x19.quorumlog.v1.GroupChange\x12\x15\n\rapplied_index\x18\x02 \x01(\x04\x12\x16\n\x0emetadata_index\x18\x03 \x01(\x04\"\xb1\x04\n\x0bGroupChange\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x14\n\x0c\x62\x61se_version\x18\x02 \x01(\x04\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12)\n\x06header\x18\x04 \x01(\x0b\x32\x19.quorumlog.v1.GroupHeader\x12*\n\x07members\x18\x05 \x03(\x0b\x32\x19.quorumlog.v1.GroupMember\x12\x17\n\x0fremoved_members\x18\x06 \x03(\t\x12+\n\x07targets\x18\x07 \x03(\x0b\x32\x1a.quorumlog.v1.MemberTarget\x12.\n\x07offsets\x18\x08 \x03(\x0b\x32\x1d.quorumlog.v1.CommittedOffset\x12\x36\n\x0fremoved_offsets\x18\t \x03(\x0b\x32\x1d.quorumlog.v1.TopicPartitions\x12,\n\x07\x63lassic\x18\n \x01(\x0b\x32\x1b.quorumlog.v1.ClassicChange\x12\x14\n\x0c\x65nds_classic\x18\x0b \x01(\x08\x12\x15\n\rended_members\x18\x0c \x03(\t\x12)\n\x05\x65nded\x18\r \x03(\x0b\x32\x1a.quorumlog.v1.EndedOffsets\x12/\n\tovertaken\x18\x0e \x03(\x0b\x32\x1c.quorumlog.v1.PendingOffsets\x12-\n\x07pending\x18\x0f \x03(\x0b\x32\x1c.quorumlog.v1.PendingOffsets\"\xc7\x01\n\x0ePendingOffsets\x12\x30\n\x08producer\x18\x01 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12-\n\x05place\x18\x02 \x01(\x0b\x32\x1e.quorumlog.v1.TransactionPlace\x12\x13\n\x0b\x63oordinator\x18\x03 \x01(\x05\x12.\n\x07offsets\x18\x04 \x03(\x0b\x32\x1d.quorumlog.v1.CommittedOffset\x12\x0f\n\x07version\x18\x05 \x01(\x04\"\x93\x01\n\x0c\x45ndedOffsets\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12-\n\x05place\x18\x02 \x01(\x0b\x32\x1e.quorumlog.v1.TransactionPlace\x12/\n\x07\x64\x65\x63ided\x18\x03 \x01(\x0b\x32\x1e.quorumlog.v1.TransactionPlace\x12\x0e\n\x06\x63ommit\x18\x04 \x01(\x08\"\xcb\x01\n\x0bGroupHeader\x12\x13\n\x0bgroup_epoch\x18\x01 \x01(\x05\x12\x18\n\x10\x61ssignment_epoch\x18\x02 \x01(\x05\x12\x10\n\x08\x61ssignor\x18\x03 \x01(\t\x12\x16\n\x0e\x65mpty_since_ms\x18\x04 \x01(\x03\x12-\n\x06topics\x18\x05 \x03(\x0b\x32\x1d.quorumlog.v1.SubscribedTopic\x12\x34\n\runread_topics\x18\x06 \x03(\x0b\x32\x1d.quorumlog.v1.SubscribedTopic\"`\n\x0fSubscribedTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x12\n\npartitions\x18\x03 \x01(\x05\x12\x18\n\x10\x66irst_partitions\x18\x04 \x01(\x05\"\xc0\x03\n\x0bGroupMember\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x0c\n\x04rack\x18\x03 \x01(\t\x12\x11\n\tclient_id\x18\x04 \x01(\t\x12\x0c\n\x04host\x18\x05 \x01(\t\x12\x1c\n\x14rebalance_timeout_ms\x18\x06 \x01(\r\x12\x1a\n\x12session_timeout_ms\x18\x07 \x01(\r\x12\x0e\n\x06topics\x18\x08 \x03(\t\x12\x15\n\rtopic_pattern\x18\t \x01(\t\x12\x10\n\x08\x61ssignor\x18\n \x01(\t\x12\x14\n\x0cmember_epoch\x18\x0b \x01(\x05\x12\x16\n\x0eprevious_epoch\x18\x0c \x01(\x05\x12(\n\x05state\x18\r \x01(\x0e\x32\x19.quorumlog.v1.MemberState\x12/\n\x08\x61ssigned\x18\x0e \x03(\x0b\x32\x1d.quorumlog.v1.EpochPartitions\x12/\n\x08revoking\x18\x0f \x03(\x0b\x32\x1d.quorumlog.v1.EpochPartitions\x12\x1a\n\x12\x61ssignment_version\x18\x10 \x01(\x04\x12\x11\n\tprincipal\x18\x11 \x01(\t\"Q\n\x0f\x45pochPartitions\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x18\n\x10\x61ssignment_epoch\x18\x02 \x01(\x05\x12\x12\n\npartitions\x18\x03 \x03(\x05\"P\n\x0cMemberTarget\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12-\n\x06topics\x18\x02 \x03(\x0b\x32\x1d.quorumlog.v1.TopicPartitions\"\xbe\x01\n\rClassicChange\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x1b.quorumlog.v1.ClassicHeader\x12\x31\n\x07members\x18\x02 \x03(\x0b\x32 .quorumlog.v1.ClassicGroupMember\x12\x17\n\x0fremoved_members\x18\x03 \x03(\t\x12\x34\n\x0b\x61ssignments\x18\x04 \x03(\x0b\x32\x1f.quorumlog.v1.ClassicAssignment\"\x87\x01\n\rClassicHeader\x12)\n\x05stage\x18\x01 \x01(\x0e\x32\x1a.quorumlog.v1.ClassicStage\x12\x12\n\ngeneration\x18\x02 \x01(\x05\x12\x15\n\rprotocol_type\x18\x03 \x01(\t\x12\x10\n\x08protocol\x18\x04 \x01(\t\x12\x0e\n\x06leader\x18\x05 \x01(\t\"\xdc\x01\n\x12\x43lassicGroupMember\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x0c\n\x04host\x18\x04 \x01(\t\x12\x11\n\tprincipal\x18\x05 \x01(\t\x12\x1a\n\x12session_timeout_ms\x18\x06 \x01(\r\x12\x1c\n\x14rebalance_timeout_ms\x18\x07 \x01(\r\x12\x30\n\tprotocols\x18\x08 \x03(\x0b\x32\x1d.quorumlog.v1.ClassicProtocol*k\n\x0bMemberState\x12\x1c\n\x18MEMBER_STATE_UNSPECIFIED\x10\x00\x12\x11\n\rMEMBER_STABLE\x10\x01\x12\x14\n\x10MEMBER_UNREVOKED\x10\x02\x12\x15\n\x11MEMBER_UNRELEASED\x10\x03*~\n\x0c\x43lassicStage\x12\x1d\n\x19\x43LASSIC_STAGE_UNSPECIFIED\x10\x00\x12\x11\n\rCLASSIC_EMPTY\x10\x01\x12\x13\n\x0f\x43LASSIC_JOINING\x10\x02\x12\x13\n\x0f\x43LASSIC_SYNCING\x10\x03\x12\x12\n\x0e\x43LASSIC_STABLE\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'quorumlog.v1.coordinator_log_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_MEMBERSTATE']._serialized_start=2192
-  _globals['_MEMBERSTATE']._serialized_end=2299
-  _globals['_CLASSICSTAGE']._serialized_start=2301
-  _globals['_CLASSICSTAGE']._serialized_end=2427
-  _globals['_GROUPCOMMAND']._serialized_start=79
-  _globals['_GROUPCOMMAND']._serialized_end=183
-  _globals['_GROUPSSNAPSHOT']._serialized_start=185
-  _globals['_GROUPSSNAPSHOT']._serialized_end=291
-  _globals['_GROUPCHANGE']._serialized_start=294
-  _globals['_GROUPCHANGE']._serialized_end=716
-  _globals['_GROUPHEADER']._serialized_start=719
-  _globals['_GROUPHEADER']._serialized_end=922
-  _globals['_SUBSCRIBEDTOPIC']._serialized_start=924
-  _globals['_SUBSCRIBEDTOPIC']._serialized_end=1020
-  _globals['_GROUPMEMBER']._serialized_start=1023
-  _globals['_GROUPMEMBER']._serialized_end=1471
-  _globals['_EPOCHPARTITIONS']._serialized_start=1473
-  _globals['_EPOCHPARTITIONS']._serialized_end=1554
-  _globals['_MEMBERTARGET']._serialized_start=1556
-  _globals['_MEMBERTARGET']._serialized_end=1636
-  _globals['_CLASSICCHANGE']._serialized_start=1639
-  _globals['_CLASSICCHANGE']._serialized_end=1829
-  _globals['_CLASSICHEADER']._serialized_start=1832
-  _globals['_CLASSICHEADER']._serialized_end=1967
-  _globals['_CLASSICGROUPMEMBER']._serialized_start=1970
-  _globals['_CLASSICGROUPMEMBER']._serialized_end=2190
+  _globals['_MEMBERSTATE']._serialized_start=2716
+  _globals['_MEMBERSTATE']._serialized_end=2823
+  _globals['_CLASSICSTAGE']._serialized_start=2825
+  _globals['_CLASSICSTAGE']._serialized_end=2951
+  _globals['_GROUPCOMMAND']._serialized_start=112
+  _globals['_GROUPCOMMAND']._serialized_end=216
+  _globals['_GROUPSSNAPSHOT']._serialized_start=218
+  _globals['_GROUPSSNAPSHOT']._serialized_end=324
+  _globals['_GROUPCHANGE']._serialized_start=327
+  _globals['_GROUPCHANGE']._serialized_end=888
+  _globals['_PENDINGOFFSETS']._serialized_start=891
+  _globals['_PENDINGOFFSETS']._serialized_end=1090
+  _globals['_ENDEDOFFSETS']._serialized_start=1093
+  _globals['_ENDEDOFFSETS']._serialized_end=1240
+  _globals['_GROUPHEADER']._serialized_start=1243
+  _globals['_GROUPHEADER']._serialized_end=1446
+  _globals['_SUBSCRIBEDTOPIC']._serialized_start=1448
+  _globals['_SUBSCRIBEDTOPIC']._serialized_end=1544
+  _globals['_GROUPMEMBER']._serialized_start=1547
+  _globals['_GROUPMEMBER']._serialized_end=1995
+  _globals['_EPOCHPARTITIONS']._serialized_start=1997
+  _globals['_EPOCHPARTITIONS']._serialized_end=2078
+  _globals['_MEMBERTARGET']._serialized_start=2080
+  _globals['_MEMBERTARGET']._serialized_end=2160
+  _globals['_CLASSICCHANGE']._serialized_start=2163
+  _globals['_CLASSICCHANGE']._serialized_end=2353
+  _globals['_CLASSICHEADER']._serialized_start=2356
+  _globals['_CLASSICHEADER']._serialized_end=2491
+  _globals['_CLASSICGROUPMEMBER']._serialized_start=2494
+  _globals['_CLASSICGROUPMEMBER']._serialized_end=2714
 # @@protoc_insertion_point(module_scope)

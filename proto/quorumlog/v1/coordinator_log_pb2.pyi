@@ -13,6 +13,7 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from quorumlog.v1 import groups_pb2 as _groups_pb2
+from quorumlog.v1 import transactions_pb2 as _transactions_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -168,6 +169,9 @@ class GroupChange(_message.Message):
     CLASSIC_FIELD_NUMBER: _builtins.int
     ENDS_CLASSIC_FIELD_NUMBER: _builtins.int
     ENDED_MEMBERS_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    OVERTAKEN_FIELD_NUMBER: _builtins.int
+    PENDING_FIELD_NUMBER: _builtins.int
     group_id: _builtins.str
     """The group."""
     base_version: _builtins.int
@@ -208,6 +212,18 @@ class GroupChange(_message.Message):
     def ended_members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Members that it had before this very change, with ends_classic. All of them have left."""
 
+    @_builtins.property
+    def ended(self) -> _containers.RepeatedCompositeFieldContainer[Global___EndedOffsets]:
+        """Transactions that have ended: their pending offsets are no more. What they committed is among the offsets."""
+
+    @_builtins.property
+    def overtaken(self) -> _containers.RepeatedCompositeFieldContainer[Global___PendingOffsets]:
+        """Pending offsets that a later commit or deletion has overtaken: their transaction no longer changes them."""
+
+    @_builtins.property
+    def pending(self) -> _containers.RepeatedCompositeFieldContainer[Global___PendingOffsets]:
+        """Offsets of open transactions: added to those that are pending. They take effect when the transaction is committed."""
+
     def __init__(
         self,
         *,
@@ -223,14 +239,99 @@ class GroupChange(_message.Message):
         classic: Global___ClassicChange | None = ...,
         ends_classic: _builtins.bool = ...,
         ended_members: _abc.Iterable[_builtins.str] | None = ...,
+        ended: _abc.Iterable[Global___EndedOffsets] | None = ...,
+        overtaken: _abc.Iterable[Global___PendingOffsets] | None = ...,
+        pending: _abc.Iterable[Global___PendingOffsets] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["classic", b"classic", "header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_version", b"base_version", "classic", b"classic", "ended_members", b"ended_members", "ends_classic", b"ends_classic", "group_id", b"group_id", "header", b"header", "members", b"members", "offsets", b"offsets", "removed_members", b"removed_members", "removed_offsets", b"removed_offsets", "targets", b"targets", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_version", b"base_version", "classic", b"classic", "ended", b"ended", "ended_members", b"ended_members", "ends_classic", b"ends_classic", "group_id", b"group_id", "header", b"header", "members", b"members", "offsets", b"offsets", "overtaken", b"overtaken", "pending", b"pending", "removed_members", b"removed_members", "removed_offsets", b"removed_offsets", "targets", b"targets", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GroupChange: _TypeAlias = GroupChange  # noqa: Y015
+
+@_typing.final
+class PendingOffsets(_message.Message):
+    """Offsets that one producer commits in an open transaction."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCER_FIELD_NUMBER: _builtins.int
+    PLACE_FIELD_NUMBER: _builtins.int
+    COORDINATOR_FIELD_NUMBER: _builtins.int
+    OFFSETS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    coordinator: _builtins.int
+    """The number of the transaction's coordinator."""
+    version: _builtins.int
+    """In a snapshot: the group's version since which they are pending. In an entry it is the version of the change."""
+    @_builtins.property
+    def producer(self) -> _transactions_pb2.ProducerIdentity:
+        """The producer, with the epoch of the transaction."""
+
+    @_builtins.property
+    def place(self) -> _transactions_pb2.TransactionPlace:
+        """Where the transaction began."""
+
+    @_builtins.property
+    def offsets(self) -> _containers.RepeatedCompositeFieldContainer[_groups_pb2.CommittedOffset]:
+        """The offsets. Only topic_id and partition are set in those that were overtaken."""
+
+    def __init__(
+        self,
+        *,
+        producer: _transactions_pb2.ProducerIdentity | None = ...,
+        place: _transactions_pb2.TransactionPlace | None = ...,
+        coordinator: _builtins.int = ...,
+        offsets: _abc.Iterable[_groups_pb2.CommittedOffset] | None = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["place", b"place", "producer", b"producer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator", b"coordinator", "offsets", b"offsets", "place", b"place", "producer", b"producer", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PendingOffsets: _TypeAlias = PendingOffsets  # noqa: Y015
+
+@_typing.final
+class EndedOffsets(_message.Message):
+    """A transaction has ended in a group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    PLACE_FIELD_NUMBER: _builtins.int
+    DECIDED_FIELD_NUMBER: _builtins.int
+    COMMIT_FIELD_NUMBER: _builtins.int
+    producer_id: _builtins.int
+    """The producer id."""
+    commit: _builtins.bool
+    """True: committed; false: aborted."""
+    @_builtins.property
+    def place(self) -> _transactions_pb2.TransactionPlace:
+        """Where the transaction began."""
+
+    @_builtins.property
+    def decided(self) -> _transactions_pb2.TransactionPlace:
+        """Where it was decided."""
+
+    def __init__(
+        self,
+        *,
+        producer_id: _builtins.int = ...,
+        place: _transactions_pb2.TransactionPlace | None = ...,
+        decided: _transactions_pb2.TransactionPlace | None = ...,
+        commit: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decided", b"decided", "place", b"place"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit", b"commit", "decided", b"decided", "place", b"place", "producer_id", b"producer_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndedOffsets: _TypeAlias = EndedOffsets  # noqa: Y015
 
 @_typing.final
 class GroupHeader(_message.Message):

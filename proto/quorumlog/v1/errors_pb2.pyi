@@ -159,6 +159,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The session timeout is outside of what the nodes allow."""
     MEMBER_ID_REQUIRED: _ErrorCode.ValueType  # 79
     """A new member of a classic group is to join again with the id that the answer names (KIP-394)."""
+    UNSTABLE_OFFSET_COMMIT: _ErrorCode.ValueType  # 59
+    """A transaction that is not over yet commits an offset of the partition: try again after a pause."""
     TOPIC_AUTHORIZATION_FAILED: _ErrorCode.ValueType  # 80
     """Who asks may not do that to the topic."""
     GROUP_AUTHORIZATION_FAILED: _ErrorCode.ValueType  # 81
@@ -323,6 +325,8 @@ INVALID_SESSION_TIMEOUT: ErrorCode.ValueType  # 78
 """The session timeout is outside of what the nodes allow."""
 MEMBER_ID_REQUIRED: ErrorCode.ValueType  # 79
 """A new member of a classic group is to join again with the id that the answer names (KIP-394)."""
+UNSTABLE_OFFSET_COMMIT: ErrorCode.ValueType  # 59
+"""A transaction that is not over yet commits an offset of the partition: try again after a pause."""
 TOPIC_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 80
 """Who asks may not do that to the topic."""
 GROUP_AUTHORIZATION_FAILED: ErrorCode.ValueType  # 81

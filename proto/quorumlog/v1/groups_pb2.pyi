@@ -14,6 +14,7 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from quorumlog.v1 import errors_pb2 as _errors_pb2
+from quorumlog.v1 import transactions_pb2 as _transactions_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -503,6 +504,9 @@ class CommitOffsetsRequest(_message.Message):
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     NUMBER_FIELD_NUMBER: _builtins.int
     INSTANCE_ID_FIELD_NUMBER: _builtins.int
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_FIELD_NUMBER: _builtins.int
+    ADDS_GROUP_FIELD_NUMBER: _builtins.int
     group_id: _builtins.str
     """The group."""
     member_id: _builtins.str
@@ -519,9 +523,19 @@ class CommitOffsetsRequest(_message.Message):
     """
     instance_id: _builtins.str
     """Of a static member of a classic group: its name; empty for others."""
+    transactional_id: _builtins.str
+    """The transactional id of the producer whose transaction the offsets belong to; empty: they take effect at once."""
+    adds_group: _builtins.bool
+    """True: the coordinator adds the group to the transaction, which begins if none is open. False: the producer has added
+    it with AddToTransaction; otherwise the request is refused.
+    """
     @_builtins.property
     def offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___CommittedOffset]:
         """The offsets."""
+
+    @_builtins.property
+    def producer(self) -> _transactions_pb2.ProducerIdentity:
+        """The identity of that producer."""
 
     def __init__(
         self,
@@ -533,10 +547,13 @@ class CommitOffsetsRequest(_message.Message):
         timeout_ms: _builtins.int = ...,
         number: _builtins.int = ...,
         instance_id: _builtins.str = ...,
+        transactional_id: _builtins.str = ...,
+        producer: _transactions_pb2.ProducerIdentity | None = ...,
+        adds_group: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["producer", b"producer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "instance_id", b"instance_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "number", b"number", "offsets", b"offsets", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adds_group", b"adds_group", "group_id", b"group_id", "instance_id", b"instance_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "number", b"number", "offsets", b"offsets", "producer", b"producer", "timeout_ms", b"timeout_ms", "transactional_id", b"transactional_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -635,10 +652,13 @@ class PartitionOutcome(_message.Message):
     TOPIC_ID_FIELD_NUMBER: _builtins.int
     PARTITION_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.bytes
     """The topic's id: 16 bytes."""
     partition: _builtins.int
     """The partition's number."""
+    topic: _builtins.str
+    """The topic's name; only in answers to FetchOffsets."""
     @_builtins.property
     def error(self) -> _errors_pb2.Error:
         """Why it failed; not set when it succeeded."""
@@ -649,10 +669,11 @@ class PartitionOutcome(_message.Message):
         topic_id: _builtins.bytes = ...,
         partition: _builtins.int = ...,
         error: _errors_pb2.Error | None = ...,
+        topic: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "partition", b"partition", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -669,6 +690,7 @@ class FetchOffsetsRequest(_message.Message):
     MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    REQUIRE_STABLE_FIELD_NUMBER: _builtins.int
     group_id: _builtins.str
     """The group."""
     member_id: _builtins.str
@@ -677,6 +699,8 @@ class FetchOffsetsRequest(_message.Message):
     """Its epoch; -1 without a member."""
     timeout_ms: _builtins.int
     """How long the answer may take, in milliseconds."""
+    require_stable: _builtins.bool
+    """True: partitions with offsets in open transactions are refused, since the outcome is not known yet."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicPartitions]:
         """Of which partitions; none: of all that have one."""
@@ -689,10 +713,11 @@ class FetchOffsetsRequest(_message.Message):
         member_epoch: _builtins.int = ...,
         topics: _abc.Iterable[Global___TopicPartitions] | None = ...,
         timeout_ms: _builtins.int = ...,
+        require_stable: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "timeout_ms", b"timeout_ms", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "require_stable", b"require_stable", "timeout_ms", b"timeout_ms", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -706,6 +731,7 @@ class FetchOffsetsResponse(_message.Message):
 
     OFFSETS_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    UNSTABLE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___CommittedOffset]:
         """Only of partitions that have one."""
@@ -714,15 +740,22 @@ class FetchOffsetsResponse(_message.Message):
     def error(self) -> _errors_pb2.Error:
         """Set when the request failed."""
 
+    @_builtins.property
+    def unstable(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionOutcome]:
+        """With require_stable: the partitions with offsets in open transactions (UNSTABLE_OFFSET_COMMIT). None of them is in
+        offsets.
+        """
+
     def __init__(
         self,
         *,
         offsets: _abc.Iterable[Global___CommittedOffset] | None = ...,
         error: _errors_pb2.Error | None = ...,
+        unstable: _abc.Iterable[Global___PartitionOutcome] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "offsets", b"offsets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "offsets", b"offsets", "unstable", b"unstable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
