@@ -10,7 +10,7 @@ from quorumlog.sdk.backup.segments import batches_in
 from quorumlog.simulator.clients.backup_place import BackupPlace
 from quorumlog.simulator.clients.committed_values import CommittedValues
 from quorumlog.simulator.models.committed_partition import CommittedBatch, CommittedPartition, Violation
-from quorumlog.simulator.models.coordinator_model import TopicIdPartition
+from quorumlog.simulator.models.pending_model import TopicIdPartition
 from quorumlog.simulator.world.cluster import SimCluster
 from quorumlog.v1 import admin_pb2
 from quorumlog.wire.entry import FIRST_NAMED_PRODUCER_ID, NO_PRODUCER_ID, parse_header

@@ -5,7 +5,7 @@ from __future__ import annotations
 from quorumlog.simulator.clients.backup_judge import BackedUpPartition, TakenBackup
 from quorumlog.simulator.clients.committed_values import CommittedValues
 from quorumlog.simulator.models.committed_partition import CommittedPartition, Violation
-from quorumlog.simulator.models.coordinator_model import TopicIdPartition
+from quorumlog.simulator.models.pending_model import TopicIdPartition
 from quorumlog.simulator.world.cluster import SimCluster
 from quorumlog.wire.entry import BatchHeader, parse_header, payload_of
 from quorumlog.wire.topic_names import is_internal

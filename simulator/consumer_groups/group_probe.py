@@ -13,8 +13,9 @@ from google.protobuf.message import Message as ProtoMessage
 from quorumlog.raft.types import NO_NODE
 from quorumlog.simulator.consumer_groups.member_link import MemberPort
 from quorumlog.simulator.models.committed_partition import Violation
-from quorumlog.simulator.models.coordinator_model import ModelGroup, TopicIdPartition
+from quorumlog.simulator.models.coordinator_model import ModelGroup
 from quorumlog.simulator.models.coordinator_models import CoordinatorModels
+from quorumlog.simulator.models.pending_model import TopicIdPartition
 from quorumlog.simulator.world.readers import DOUBTFUL_US, FORMER_ASKED_US
 from quorumlog.simulator.world.scheduler import Scheduler
 from quorumlog.v1 import groups_pb2 as pb

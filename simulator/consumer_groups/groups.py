@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from quorumlog.chaos.checkers.group_history import GroupHistory, Part
 from quorumlog.server.metadata.records import Topic
 from quorumlog.simulator.consumer_groups.group_members import MemberHabits, SimMember, part_name
-from quorumlog.simulator.models.coordinator_model import ModelGroup, TopicIdPartition
+from quorumlog.simulator.models.coordinator_model import ModelGroup
+from quorumlog.simulator.models.pending_model import TopicIdPartition
 from quorumlog.simulator.world.cluster import SimCluster
 from quorumlog.simulator.world.scheduler import Scheduler
 

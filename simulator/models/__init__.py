@@ -7,6 +7,7 @@ May import: no other folder of `chaos`.
 - ``records``: the simulation's records inside batches.
 - ``compacted_content``: the required result of compaction.
 - ``coordinator_model``: decisions in the log of one coordinator of consumer groups.
+- ``pending_model``: its decisions on the offsets of one consumer group in transactions.
 - ``classic_model``: its decisions for one classic group.
 - ``coordinator_models``: the models of all coordinators of a cluster.
 - ``transaction_models``: the rules of transaction coordinators, and the outcome of every transaction.

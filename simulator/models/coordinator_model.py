@@ -16,20 +16,10 @@ from quorumlog.raft.types import Entry, EntryKind
 from quorumlog.simulator.models.classic_model import ModelClassic
 from quorumlog.simulator.models.committed_partition import Violation
 from quorumlog.simulator.models.members_heard import HeardMembers, Removal
+from quorumlog.simulator.models.pending_model import ModelPending, TopicIdPartition
 from quorumlog.v1 import coordinator_log_pb2 as log
 from quorumlog.v1 import groups_pb2 as pb
 from quorumlog.wire.entry import ENVELOPE_BYTES
-
-
-class TopicIdPartition(NamedTuple):
-    """A partition of the topic with an id."""
-
-    topic_id: bytes
-    number: int
-
-    def __str__(self) -> str:
-        return f"{self.topic_id.hex()[:6]}-{self.number}"
-
 
 #: In a label: a non-member that commits for a group without members.
 OUTSIDER = "-"
@@ -89,6 +79,7 @@ class ModelGroup:
     targets: dict[str, frozenset[TopicIdPartition]] = field(default_factory=dict)
     offsets: dict[TopicIdPartition, pb.CommittedOffset] = field(default_factory=dict)
     classic: ModelClassic | None = None
+    pending: ModelPending = field(default_factory=ModelPending)
 
     def apply(self, change: log.GroupChange, now_us: int) -> None:
         """Applies values without a check."""
@@ -114,6 +105,7 @@ class ModelGroup:
             self.offsets.pop(partition, None)
         for offset in change.offsets:
             self.offsets[TopicIdPartition(offset.topic_id, offset.partition)] = offset
+        self.pending.apply(change)
 
     def digest(self, group_id: str) -> bytes:
         """Returns a digest of its content, independent of the order of writes."""
@@ -131,6 +123,7 @@ class ModelGroup:
             place = (offset.offset, offset.leader_epoch, offset.metadata, offset.commit_timestamp_ms)
             rows.append((partition, place, offset.committer, offset.commit_number))
         rows.append(self.classic.digest() if self.classic is not None else None)
+        rows.append(self.pending.digest())
         return blake2b(repr(rows).encode(), digest_size=16).digest()
 
 
@@ -227,8 +220,12 @@ class CoordinatorModel:
         for member in change.removed_members:
             if member in before.members:
                 self._removed(where, name, before.members[member], change, now_us, elected_us)
-        for offset in change.offsets:
+        commits = before.pending.judge(where, change)
+        for offset in commits:
             self._committed(where, before, offset)
+        for record in change.pending:
+            for offset in record.offsets:
+                self._owned_by_committer(where, before, offset, in_transaction=True)
         self._note_offsets(name, before, change, now_us)
         if change.version == 0:
             self.groups.pop(name, None)
@@ -242,6 +239,7 @@ class CoordinatorModel:
         changed = [(before.members.get(row.member_id), row) for row in change.members]
         group = self.groups.setdefault(name, before)
         group.apply(change, now_us)
+        group.pending.judge_order(where, commits, change.version)
         self._judge_classic(where, group, change)
         self._check_epochs(where, epochs, group)
         self._check_owners(where, group)
@@ -294,9 +292,8 @@ class CoordinatorModel:
         )
 
     def _committed(self, where: str, before: ModelGroup, offset: pb.CommittedOffset) -> None:
-        """Judges a commit: only an owner commits, in the epoch that assigned it the partition or a later one of its
-        own; a partition without an owner, a member in its present epoch. A member may replace a commit of its own by a
-        later one, but no other's.
+        """Judges a commit that takes effect at once. A member may replace a commit of its own by a later one, but no
+        other's.
         """
         partition = TopicIdPartition(offset.topic_id, offset.partition)
         label = CommitLabel.parse(offset.metadata)
@@ -308,6 +305,16 @@ class CoordinatorModel:
                     f"{where}: committed of {partition} goes back from {known.offset} ({earlier}) to {offset.offset}"
                     f" ({label})"
                 )
+        self._owned_by_committer(where, before, offset, in_transaction=False)
+
+    def _owned_by_committer(
+        self, where: str, before: ModelGroup, offset: pb.CommittedOffset, *, in_transaction: bool
+    ) -> None:
+        """Judges who commits: only an owner does, in the epoch that assigned it the partition or a later one of its
+        own; a partition without an owner, a member in its present epoch. A producer that names no member may commit in
+        a transaction.
+        """
+        partition, label = TopicIdPartition.of(offset), CommitLabel.parse(offset.metadata)
         end = self.end_of(partition)
         if end is not None and offset.offset > end:
             raise Violation(f"{where}: {offset.offset} of {partition} is committed, its log ends at {end}")
@@ -315,6 +322,8 @@ class CoordinatorModel:
             before.classic.judge_commit(where, label.member, label.epoch)
             return
         if label.member == OUTSIDER:
+            if in_transaction:
+                return
             if before.members or (before.classic is not None and not before.classic.is_empty):
                 raise Violation(f"{where}: a non-member commits {offset.offset} of {partition}")
             return

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 
 from quorumlog.raft.types import Entry
 from quorumlog.server.metadata.records import PartitionRecord
-from quorumlog.simulator.models.coordinator_model import CoordinatorModel, ModelGroup, TopicIdPartition
+from quorumlog.simulator.models.coordinator_model import CoordinatorModel, ModelGroup
 from quorumlog.simulator.models.members_heard import HeardMembers
+from quorumlog.simulator.models.pending_model import TopicIdPartition
 from quorumlog.wire.topic_names import GROUPS_TOPIC
 
 

@@ -20,8 +20,9 @@ from quorumlog.server.groups.periodic_checks import topics_changed
 from quorumlog.server.groups.topic_catalog import TopicInfo
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.step.wire_errors import error
-from quorumlog.simulator.models.coordinator_model import CoordinatorModel, TopicIdPartition
+from quorumlog.simulator.models.coordinator_model import CoordinatorModel
 from quorumlog.simulator.models.members_heard import HeardMembers
+from quorumlog.simulator.models.pending_model import TopicIdPartition
 from quorumlog.simulator.models.records import text_payload
 from quorumlog.simulator.world.clients import Answer, PartitionName
 from quorumlog.simulator.world.scheduler import Scheduler, Timer

@@ -8,6 +8,7 @@ from quorumlog.raft.types import Entry, EntryKind
 from quorumlog.simulator.models.committed_partition import Violation
 from quorumlog.simulator.models.coordinator_model import CommitLabel, CoordinatorModel
 from quorumlog.simulator.models.members_heard import HeardMembers, Removal
+from quorumlog.simulator.models.pending_model import TopicIdPartition
 from quorumlog.v1 import coordinator_log_pb2 as log
 from quorumlog.v1 import groups_pb2 as pb
 from quorumlog.wire.entry import ENVELOPE_BYTES
@@ -193,3 +194,103 @@ def test_a_replica_must_hold_what_the_log_says(shared: Log) -> None:
         shared.model.check_table("it", 1, held.SerializeToString())
     with pytest.raises(Violation, match="calls itself a state of entry 1; it is of 2"):
         shared.model.check_table("it", 2, held.SerializeToString())
+
+
+# -- offsets in transactions ------------------------------------------------------------------------------------------
+
+
+def pending(place: int, *offsets: pb.CommittedOffset, producer: int = 7) -> log.PendingOffsets:
+    """Offsets of a transaction that started at an index of its coordinator's log."""
+    record = log.PendingOffsets(coordinator=2, offsets=offsets)
+    record.producer.producer_id, record.place.index = producer, place
+    return record
+
+
+def ended(place: int, decided: int, *, commit: bool = True, producer: int = 7) -> log.EndedOffsets:
+    """The decision on such a transaction."""
+    row = log.EndedOffsets(producer_id=producer, commit=commit)
+    row.place.index, row.decided.index = place, decided
+    return row
+
+
+def overtaken(partition: int = 0, producer: int = 7) -> log.PendingOffsets:
+    """The record that a pending offset was overtaken."""
+    return pending(1, pb.CommittedOffset(topic_id=TOPIC, partition=partition), producer=producer)
+
+
+def test_a_transaction_takes_effect_with_its_decision(shared: Log) -> None:
+    mine = offset(5, "a", 1)
+    shared.put(pending=[pending(1, mine)])
+    shared.put(offsets=[mine], ended=[ended(1, 2)])
+    shared.put(pending=[pending(3, offset(6, "a", 1, number=2))])
+    shared.put(ended=[ended(3, 4, commit=False)])
+    shared.put(pending=[pending(5, offset(7, "a", 1, number=3))])
+    shared.put(offsets=[offset(8, "a", 1, number=4)], overtaken=[overtaken()])
+    shared.put(ended=[ended(5, 6)])
+    assert shared.model.groups["g"].offsets[TopicIdPartition(TOPIC, 0)].offset == 8
+
+
+def test_a_transaction_without_its_decision_is_noticed(shared: Log) -> None:
+    mine = offset(5, "a", 1)
+    shared.put(pending=[pending(1, mine)])
+    with pytest.raises(Violation, match="has not committed it"):
+        shared.put(offsets=[mine])
+
+
+def test_an_aborted_transaction_that_takes_effect_is_noticed(shared: Log) -> None:
+    mine = offset(5, "a", 1)
+    shared.put(pending=[pending(1, mine)])
+    with pytest.raises(Violation, match="has not committed it"):
+        shared.put(offsets=[mine], ended=[ended(1, 2, commit=False)])
+
+
+def test_a_committed_transaction_without_effect_is_noticed(shared: Log) -> None:
+    shared.put(pending=[pending(1, offset(5, "a", 1))])
+    with pytest.raises(Violation, match="take no effect"):
+        shared.put(ended=[ended(1, 2)])
+
+
+def test_an_offset_pending_after_a_later_commit_is_noticed(shared: Log) -> None:
+    shared.put(pending=[pending(1, offset(5, "a", 1))])
+    with pytest.raises(Violation, match="is pending after"):
+        shared.put(offsets=[offset(6, "a", 1, number=2)])
+
+
+def test_a_pending_offset_of_another_member_is_noticed(shared: Log) -> None:
+    shared.put(pending=[pending(1, offset(5, "-", -1))])
+    with pytest.raises(Violation, match="is committed by b"):
+        shared.put(pending=[pending(1, offset(5, "b", 1))])
+
+
+def test_a_commit_in_a_transaction_that_is_over_is_noticed(shared: Log) -> None:
+    mine = offset(5, "a", 1)
+    shared.put(pending=[pending(1, mine)])
+    with pytest.raises(Violation, match="two transactions"):
+        shared.put(pending=[pending(2, offset(6, "a", 1, number=2))])
+    again = Log()
+    again.put(pending=[pending(1, offset(5, "-", -1))])
+    again.put(offsets=[offset(5, "-", -1)], ended=[ended(1, 3)])
+    with pytest.raises(Violation, match="is over"):
+        again.put(pending=[pending(3, offset(6, "-", -1, number=2))])
+    with pytest.raises(Violation, match="ends that is not open"):
+        again.put(ended=[ended(1, 3)])
+
+
+def test_a_group_deleted_with_pending_offsets_is_noticed() -> None:
+    gone = Log()
+    gone.put(pending=[pending(1, offset(5, "-", -1))])
+    change = log.GroupChange(group_id="g", base_version=1)
+    data = bytes(ENVELOPE_BYTES) + log.GroupCommand(changes=[change]).SerializeToString()
+    with pytest.raises(Violation, match="deleted with offsets in open transactions"):
+        gone.model.commit(Entry(2, 1, EntryKind.COMMAND, 0, data), 0, 0)
+
+
+def test_a_table_without_pending_offsets_is_noticed() -> None:
+    log_of_one = Log()
+    log_of_one.put(pending=[pending(1, offset(5, "-", -1))])
+    held = log_of_one.snapshot()
+    held.groups[0].pending[0].version = 1
+    log_of_one.model.check_table("it", 1, held.SerializeToString())
+    del held.groups[0].pending[:]
+    with pytest.raises(Violation, match="is not what the log says"):
+        log_of_one.model.check_table("it", 1, held.SerializeToString())

@@ -11,7 +11,8 @@ from bare_coordinator import BareCoordinator, Topics
 from quorumlog.chaos.checkers.group_checkers import GroupVerdict, check_groups
 from quorumlog.chaos.checkers.group_history import GroupHistory
 from quorumlog.simulator.consumer_groups.group_members import MemberHabits, SimMember
-from quorumlog.simulator.models.coordinator_model import ModelGroup, TopicIdPartition
+from quorumlog.simulator.models.coordinator_model import ModelGroup
+from quorumlog.simulator.models.pending_model import TopicIdPartition
 from quorumlog.simulator.seeds.plan_groups import KINDS
 from quorumlog.simulator.seeds.simulation import Simulation
 from quorumlog.simulator.seeds.story import Story
