@@ -214,7 +214,7 @@ def _check_epoch(
 # -- transactions -----------------------------------------------------------------------------------------------------
 
 
-class TransactionDecision(NamedTuple):
+class OffsetDecision(NamedTuple):
     """The decision on a transaction.
 
     Arguments:
@@ -245,9 +245,7 @@ def transaction_over(group_id: str, producer_id: int) -> errors_pb2.Error:
     )
 
 
-def end_transaction(
-    draft: Draft, group_id: str, producer_id: int, decision: TransactionDecision
-) -> errors_pb2.Error | bool:
+def end_transaction(draft: Draft, group_id: str, producer_id: int, decision: OffsetDecision) -> errors_pb2.Error | bool:
     """Ends the transaction of a producer: its pending offsets take effect, or are dropped.
 
     Returns:

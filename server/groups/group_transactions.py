@@ -26,7 +26,7 @@ from quorumlog.server.deciding.transaction_participants import (
     place_of,
 )
 from quorumlog.server.groups.committed_offsets import (
-    TransactionDecision,
+    OffsetDecision,
     check_transaction,
     commit_offsets,
     end_transaction,
@@ -45,7 +45,7 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 MAX_WAITING_BYTES = 64 << 20
 
 
-class _Writer(NamedTuple):
+class _Committer(NamedTuple):
     """A producer that commits offsets of a group in a transaction, in one term of the group's coordinator."""
 
     group_id: str
@@ -72,7 +72,7 @@ class GroupTransactions:
         self._metadata = metadata
         self._deadline_moved = deadline_moved
         self._enlisting: Enlisting | None = None
-        self._waiting: dict[_Writer, list[TransactionalCommit]] = {}
+        self._waiting: dict[_Committer, list[TransactionalCommit]] = {}
         self._waiting_bytes = 0
 
     def enlist_with(self, enlisting: Enlisting) -> None:
@@ -99,7 +99,7 @@ class GroupTransactions:
 
     def _wait(self, leader: ShardLeader, call: TransactionalCommit, enlisting: Enlisting) -> None:
         request = call.request
-        writer = _Writer(call.key, request.transactional_id, call.identity, leader.term)
+        writer = _Committer(call.key, request.transactional_id, call.identity, leader.term)
         self._waiting_bytes += call.size_bytes
         queue = self._waiting.get(writer)
         if queue is not None:
@@ -112,7 +112,7 @@ class GroupTransactions:
         item.participant.group_id = call.key
         enlisting.enlist(item, leader.term, partial(self._enlisted, writer, leader))
 
-    def _enlisted(self, writer: _Writer, leader: ShardLeader, result: peer_pb2.EnlistmentResult) -> None:
+    def _enlisted(self, writer: _Committer, leader: ShardLeader, result: peer_pb2.EnlistmentResult) -> None:
         calls = self._waiting.pop(writer)
         self._waiting_bytes -= sum(call.size_bytes for call in calls)
         if result.HasField("error"):
@@ -152,7 +152,7 @@ class GroupTransactions:
         """Ends a transaction in a group; see `TransactionParticipants.end`."""
         group_id, producer_id = participant_of(decision.participant).group_id, decision.identity.producer_id
         leader = self._led.keeper_of(group_id)
-        made = TransactionDecision(place_of(decision.origin), place_of(decision.decided), decision.commit)
+        made = OffsetDecision(place_of(decision.origin), place_of(decision.decided), decision.commit)
         if isinstance(leader, errors_pb2.Error):
             ended(leader)
         elif not leader.enlisted.decided(self._led.clock.awake_us, group_id, producer_id, made.decided):
@@ -160,7 +160,7 @@ class GroupTransactions:
             ended(error(ErrorCode.SERVER_BUSY, busy))
         else:
             confirm = partial(self._confirm, leader)
-            leader.queue.submit(_Ending(group_id, producer_id, made, ended, confirm))
+            leader.queue.submit(_GroupEnding(group_id, producer_id, made, ended, confirm))
             self._wake(leader)
 
     def _confirm(self, leader: ShardLeader, call: _NothingOpen) -> None:
@@ -225,7 +225,7 @@ class TransactionalCommit:
         self._answers.fail(self._request_id, problem)
 
 
-class _Ending(NamedTuple):
+class _GroupEnding(NamedTuple):
     """A decision on a transaction, for a group.
 
     Arguments:
@@ -235,7 +235,7 @@ class _Ending(NamedTuple):
 
     key: str
     producer_id: int
-    decision: TransactionDecision
+    decision: OffsetDecision
     ended: OnEnded
     confirm: Callable[[_NothingOpen], None]
 
@@ -260,7 +260,7 @@ class _NothingOpen:
     """The answer that a decision ends nothing in a group, once the leadership is confirmed: a former leader may not
     have the entry with the pending offsets."""
 
-    def __init__(self, ending: _Ending) -> None:
+    def __init__(self, ending: _GroupEnding) -> None:
         self.key = ending.key
         self._ending = ending
 

@@ -52,7 +52,7 @@ class ModelOffset(NamedTuple):
 
 
 @dataclass(slots=True)
-class ModelTransaction:
+class ModelOpenOffsets:
     """A transaction that is open in a group."""
 
     place: _Place
@@ -65,7 +65,7 @@ class ModelTransaction:
 class ModelPending:
     """The transactions of a group. ``decided``: the newest decision by producer; snapshots do not hold it."""
 
-    open: dict[int, ModelTransaction] = field(default_factory=dict)
+    open: dict[int, ModelOpenOffsets] = field(default_factory=dict)
     decided: dict[int, _Place] = field(default_factory=dict)
 
     def apply(self, change: log.GroupChange) -> None:
@@ -78,7 +78,7 @@ class ModelPending:
                 self.open[record.producer.producer_id].offsets.pop(TopicIdPartition.of(offset), None)
         for record in change.pending:
             fields = (_place(record.place), record.producer.producer_epoch, record.coordinator)
-            transaction = self.open.setdefault(record.producer.producer_id, ModelTransaction(*fields))
+            transaction = self.open.setdefault(record.producer.producer_id, ModelOpenOffsets(*fields))
             for offset in record.offsets:
                 stored = ModelOffset(offset, record.version or change.version)
                 transaction.offsets[TopicIdPartition.of(offset)] = stored
@@ -154,7 +154,7 @@ class ModelPending:
                     )
 
 
-def _offsets(transaction: ModelTransaction) -> object:
+def _offsets(transaction: ModelOpenOffsets) -> object:
     rows = []
     for partition, (offset, version) in sorted(transaction.offsets.items()):
         place = (offset.offset, offset.leader_epoch, offset.metadata, offset.commit_timestamp_ms)

@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete: committed offsets of groups.
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete: committed offsets of groups.
 
 Groups store topic ids; clients name topics by id from version 10 on, and by name before that.
 """
@@ -8,7 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from quorumlog.server.kafka.codec.groups.commit_requests import OffsetCommitRequest, OffsetDeleteRequest
+from quorumlog.server.kafka.codec.groups.commit_requests import (
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    TxnOffsetCommitRequest,
+)
 from quorumlog.server.kafka.codec.groups.commit_responses import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -16,6 +20,9 @@ from quorumlog.server.kafka.codec.groups.commit_responses import (
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
 )
 from quorumlog.server.kafka.codec.groups.committed_requests import (
     OffsetFetchRequest,
@@ -30,11 +37,11 @@ from quorumlog.server.kafka.codec.groups.committed_responses import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from quorumlog.server.kafka.handlers.error_codes import KafkaError, group_code
+from quorumlog.server.kafka.handlers.error_codes import KafkaError, group_code, transaction_code
 from quorumlog.server.kafka.handlers.handler import KafkaCall, Steps, ask, ask_all
 from quorumlog.server.kafka.handlers.memberships import GROUP_TIMEOUT_MS
 from quorumlog.server.kafka.handlers.topic_names import by_id, find_topics, kafka_epoch
-from quorumlog.v1 import groups_pb2
+from quorumlog.v1 import errors_pb2, groups_pb2
 
 _NOTHING_COMMITTED = -1
 #: From these versions on, an error applies to a group, and a request may name several groups.
@@ -42,6 +49,14 @@ _ERROR_OF_GROUP, _MANY_GROUPS = 2, 8
 #: From these versions on, members of KIP-848 groups may send the request, and topics are named by their ids.
 _MEMBER_EPOCHS, _TOPIC_IDS = 9, 10
 _NO_MEMBER_EPOCH = -1
+#: From these versions of TxnOffsetCommit on, clients know TRANSACTION_ABORTABLE, and have the coordinator add the group
+#: to the transaction (KIP-890).
+_KNOWS_ABORTABLE, _ADDS_GROUP = 4, 5
+#: Codes that clients of TxnOffsetCommit do not expect, with those that a broker returns instead.
+_IN_TRANSACTIONS = {
+    KafkaError.STALE_MEMBER_EPOCH: KafkaError.ILLEGAL_GENERATION,
+    KafkaError.CONCURRENT_TRANSACTIONS: KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+}
 _Wanted = Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None
 #: A topic as a client names it: by name or by id.
 _Named = str | bytes
@@ -108,8 +123,56 @@ def _tell_by_version(call: KafkaCall[OffsetCommitRequest], topics: Iterable[Offs
                 answer.error_code = KafkaError.ILLEGAL_GENERATION
 
 
+def txn_offset_commit(call: KafkaCall[TxnOffsetCommitRequest]) -> Steps[TxnOffsetCommitResponse]:
+    """Answers TxnOffsetCommit: the offsets take effect if the transaction of the producer is committed."""
+    request = call.message
+    topics = yield from find_topics(call.cluster, (topic.name for topic in request.topics))
+    question = groups_pb2.CommitOffsetsRequest(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        member_epoch=request.generation_id,
+        instance_id=request.group_instance_id or "",
+        transactional_id=request.transactional_id,
+        adds_group=call.version >= _ADDS_GROUP,
+        timeout_ms=GROUP_TIMEOUT_MS,
+    )
+    question.producer.producer_id, question.producer.producer_epoch = request.producer_id, request.producer_epoch
+    waiting: list[TxnOffsetCommitResponsePartition] = []
+    responses = []
+    for topic in request.topics:
+        found = topics[topic.name]
+        answers = [TxnOffsetCommitResponsePartition(each.partition_index) for each in topic.partitions]
+        responses.append(TxnOffsetCommitResponseTopic(topic.name, answers))
+        for answer, each in zip(answers, topic.partitions, strict=True):
+            if isinstance(found, KafkaError):
+                answer.error_code = found
+                continue
+            waiting.append(answer)
+            question.offsets.add(
+                topic_id=found,
+                partition=each.partition_index,
+                offset=each.committed_offset,
+                leader_epoch=each.committed_leader_epoch,
+                metadata=each.committed_metadata or "",
+            )
+    if not request.transactional_id:
+        for answer in waiting:
+            answer.error_code = KafkaError.INVALID_REQUEST
+    elif waiting:
+        reply = yield from ask(question, groups_pb2.CommitOffsetsResponse)
+        results = [reply.error] * len(waiting) if reply.HasField("error") else [row.error for row in reply.results]
+        for answer, problem in zip(waiting, results, strict=True):
+            answer.error_code = _code_in_transaction(problem, call.version)
+    return TxnOffsetCommitResponse(topics=responses)
+
+
+def _code_in_transaction(problem: errors_pb2.Error, version: int) -> KafkaError:
+    code = transaction_code(problem, knows_fenced=False, knows_abortable=version >= _KNOWS_ABORTABLE)
+    return _IN_TRANSACTIONS.get(code, code)
+
+
 def fetch_committed(call: KafkaCall[OffsetFetchRequest]) -> Steps[OffsetFetchResponse]:
-    """Answers OffsetFetch. Without transactions, every committed offset is stable."""
+    """Answers OffsetFetch. If the client requires stable offsets, those in open transactions are refused."""
     request = call.message
     if call.version >= _MANY_GROUPS:
         wanted = [
@@ -195,6 +258,7 @@ def _question(call: KafkaCall[OffsetFetchRequest], asked: _Question, found: _Fou
         member_id=asked.member_id,
         member_epoch=asked.member_epoch,
         timeout_ms=GROUP_TIMEOUT_MS,
+        require_stable=call.message.require_stable,
     )
     for topic in asked.topics or ():
         topic_id = found[_name(call, topic)]
@@ -212,8 +276,11 @@ def _group(
     committed: dict[tuple[_Named, int], groups_pb2.CommittedOffset] = {
         (each.topic_id if by_ids else each.topic, each.partition): each for each in reply.offsets
     }
+    unstable: set[tuple[_Named, int]] = {
+        (each.topic_id if by_ids else each.topic, each.partition) for each in reply.unstable
+    }
     if asked.topics is None:
-        places: Iterable[tuple[_Named, Iterable[int]]] = _places(committed)
+        places: Iterable[tuple[_Named, Iterable[int]]] = _places(committed.keys() | unstable)
     else:
         places = [(_name(call, topic), topic.partition_indexes) for topic in asked.topics]
     topics = []
@@ -225,7 +292,12 @@ def _group(
         code = refused if isinstance(refused, KafkaError) and is_told else KafkaError.NONE
         for number in numbers:
             one = committed.get((name, number))
-            if one is None:
+            if (name, number) in unstable:
+                refused_offset = OffsetFetchResponsePartitions(
+                    number, _NOTHING_COMMITTED, error_code=KafkaError.UNSTABLE_OFFSET_COMMIT
+                )
+                partitions.append(refused_offset)
+            elif one is None:
                 partitions.append(OffsetFetchResponsePartitions(number, _NOTHING_COMMITTED, error_code=code))
             else:
                 epoch = kafka_epoch(one.leader_epoch)

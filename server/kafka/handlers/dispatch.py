@@ -139,7 +139,7 @@ SERVED: dict[int, ServedApi] = {
     AddPartitionsToTxnRequest.API_KEY: ServedApi(transactions.add_partitions),
     AddOffsetsToTxnRequest.API_KEY: ServedApi(transactions.add_offsets),
     EndTxnRequest.API_KEY: ServedApi(transactions.end),
-    TxnOffsetCommitRequest.API_KEY: ServedApi(transactions.commit_offsets),
+    TxnOffsetCommitRequest.API_KEY: ServedApi(commits.txn_offset_commit),
     CreateTopicsRequest.API_KEY: ServedApi(topics.create_topics),
     DeleteTopicsRequest.API_KEY: ServedApi(topics.delete_topics),
     CreatePartitionsRequest.API_KEY: ServedApi(topics.create_partitions),

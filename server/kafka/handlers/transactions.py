@@ -1,4 +1,4 @@
-"""InitProducerId with a transactional id, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn and TxnOffsetCommit.
+"""InitProducerId with a transactional id, AddPartitionsToTxn, AddOffsetsToTxn and EndTxn.
 
 Clients of version 1 of Kafka's transactions name each partition before they produce to it, and keep their epoch from
 one transaction to the next. Those of version 2 (KIP-890) have the leaders add the partitions, and get an epoch for each
@@ -9,12 +9,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from quorumlog.server.kafka.codec.groups.commit_requests import TxnOffsetCommitRequest
-from quorumlog.server.kafka.codec.groups.commit_responses import (
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
-)
 from quorumlog.server.kafka.codec.produce_requests import InitProducerIdRequest
 from quorumlog.server.kafka.codec.produce_responses import InitProducerIdResponse
 from quorumlog.server.kafka.codec.transaction_requests import (
@@ -141,21 +135,6 @@ def end(call: KafkaCall[EndTxnRequest]) -> Steps[EndTxnResponse]:
     if reply.HasField("error"):
         return EndTxnResponse(error_code=_END.code(reply.error, call.version))
     return EndTxnResponse(producer_id=reply.identity.producer_id, producer_epoch=reply.identity.producer_epoch)
-
-
-def commit_offsets(call: KafkaCall[TxnOffsetCommitRequest]) -> Steps[TxnOffsetCommitResponse]:
-    """Answers TxnOffsetCommit: coordinators of consumer groups do not take part in transactions yet."""
-    yield from ()
-    refused = KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT
-    return TxnOffsetCommitResponse(
-        topics=[
-            TxnOffsetCommitResponseTopic(
-                topic.name,
-                [TxnOffsetCommitResponsePartition(each.partition_index, refused) for each in topic.partitions],
-            )
-            for topic in call.message.topics
-        ]
-    )
 
 
 def _identity(producer_id: int, epoch: int) -> transactions_pb2.ProducerIdentity:

@@ -11,7 +11,7 @@ from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.deciding.transaction_participants import Identity, OpenHere, Participant
 from quorumlog.server.groups.administration import delete_group
 from quorumlog.server.groups.committed_offsets import (
-    TransactionDecision,
+    OffsetDecision,
     commit_offsets,
     delete_offsets,
     end_transaction,
@@ -80,9 +80,9 @@ def commit(
     return outcomes(answer)
 
 
-def decision(origin: int = 10, at: int = 20, *, keep: bool = True) -> TransactionDecision:
+def decision(origin: int = 10, at: int = 20, *, keep: bool = True) -> OffsetDecision:
     """The decision at an index of its coordinator's log on the transaction that started at another."""
-    return TransactionDecision(place(origin), place(at), keep)
+    return OffsetDecision(place(origin), place(at), keep)
 
 
 def end(coordinator: Coordinator, producer_id: int = A, **fields: int) -> bool | str:
@@ -327,6 +327,14 @@ def test_pending_offsets_do_not_expire(coordinator: Coordinator) -> None:
     end(coordinator, keep=False)
     coordinator.decide(lambda draft: expire_offsets(draft, GROUP, DAY_MS))
     assert not coordinator.table.groups
+
+
+def test_a_group_with_pending_offsets_does_not_expire(coordinator: Coordinator) -> None:
+    commit(coordinator, {T0: 5}, begun())
+    coordinator.wall_ms += 2 * DAY_MS
+    coordinator.decide(lambda draft: expire_offsets(draft, GROUP, DAY_MS))
+    end(coordinator)
+    assert committed(coordinator) == {T0: 5}
 
 
 # -- snapshots, reading -----------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ import pytest
 
 from quorumlog.server.kafka.codec.administration.quota_requests import DescribeClientQuotasRequest
 from quorumlog.server.kafka.codec.apis import APIS
-from quorumlog.server.kafka.codec.groups.commit_requests import TxnOffsetCommitRequest
 from quorumlog.server.kafka.codec.primitives import (
     NO_UUID,
     Buffer,
@@ -100,7 +99,6 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "ScramCredentialUpsertion.salt": (b"s" * 16, b"t" * 16),
     "ScramCredentialUpsertion.salted_password": (b"p" * 32, b"q" * 32),
 }
-_TRANSACTIONS = "consumer groups do not take part in transactions"
 _REPLICAS = "of brokers that fetch as replicas"
 _IN_SESSIONS = "counts within a session only (test_kafka_fetch_sessions.py)"
 #: By class and field: the reason why another value changes nothing.
@@ -118,20 +116,6 @@ UNUSED: dict[str, str] = {
     "ForgottenTopic.topic": _IN_SESSIONS,
     "ForgottenTopic.topic_id": _IN_SESSIONS,
     "OffsetCommitRequest.retention_time_ms": "a setting of the nodes has the retention",
-    "OffsetFetchRequest.require_stable": _TRANSACTIONS,
-    **dict.fromkeys(
-        (
-            *(
-                f"TxnOffsetCommitRequest.{field.name}"
-                for field in fields(TxnOffsetCommitRequest)
-                if field.name != "topics"
-            ),
-            "TxnOffsetCommitRequestPartition.committed_leader_epoch",
-            "TxnOffsetCommitRequestPartition.committed_metadata",
-            "TxnOffsetCommitRequestPartition.committed_offset",
-        ),
-        _TRANSACTIONS,
-    ),
 }
 #: Further samples of requests in which a field counts only beside certain others, by what they have instead.
 FURTHER: dict[type, dict[str, Any]] = {

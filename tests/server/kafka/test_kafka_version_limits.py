@@ -126,6 +126,16 @@ def commit_of() -> KafkaMessage:
     return commit_requests.OffsetCommitRequest("g", 3, "m", None, -1, [topic])
 
 
+def txn_commit_of() -> KafkaMessage:
+    partition = commit_requests.TxnOffsetCommitRequestPartition(0, 5, -1, "")
+    topic = commit_requests.TxnOffsetCommitRequestTopic("t", [partition])
+    return commit_requests.TxnOffsetCommitRequest("writer", "g", 7, 1, topics=[topic])
+
+
+def txn_errors(came: Served) -> list[int]:
+    return [each.error_code for topic in came.answer.topics for each in topic.partitions]
+
+
 def committed_of(topics: list[Any] | None = None) -> KafkaMessage:
     """Returns an OffsetFetch request for two groups, one of them in the fields used before version 8."""
     old = [committed_requests.OffsetFetchRequestTopic("t", [0])] if topics is None else topics
@@ -165,6 +175,7 @@ def described_nowhere(question: Any) -> Any:
     return groups_pb2.DescribeGroupsResponse(groups=[groups_pb2.GroupDescription(group_id="g", error=error)])
 
 
+ABORTABLE = refuse_with(groups_pb2.CommitOffsetsResponse, ErrorCode.TRANSACTION_ABORTABLE)
 LOADING = refuse_with(groups_pb2.FetchOffsetsResponse, ErrorCode.SERVER_BUSY)
 JOIN = membership_requests.JoinGroupRequest("g", 1_000, 1_000, "m", None, "consumer")
 LEAVE = membership_requests.LeaveGroupRequest("g", "old", [membership_requests.MemberIdentity("new")])
@@ -188,6 +199,8 @@ LIMITS: dict[str, Limit] = {
     "commits._ERROR_OF_GROUP": Limit(2, committed_of(), group_errors, (0, [14]), (14, []), LOADING),
     "commits._ERROR_OF_GROUP of all": Limit(2, committed_of([]), group_errors, (0, []), (14, []), LOADING),
     "commits._MANY_GROUPS": Limit(8, committed_of(), lambda came: came.questions[0].group_id, "one", "many"),
+    "commits._ADDS_GROUP": Limit(5, txn_commit_of(), lambda came: came.questions[0].adds_group, False, True),
+    "commits._KNOWS_ABORTABLE": Limit(4, txn_commit_of(), txn_errors, [48], [120], ABORTABLE),
     "commits._MEMBER_EPOCHS": Limit(
         9,
         commit_of(),
