@@ -35,7 +35,7 @@ class MemberServices:
         logs: serve and maintain the logs of partitions.
         cluster: requests about the cluster as a whole.
         groups: consumer groups.
-        participants: partitions that take part in transactions.
+        participants: partitions and consumer groups that take part in transactions.
         transactions: transaction coordinators.
         in_order: all services.
     """
@@ -49,10 +49,6 @@ class MemberServices:
         self.pipeline = RequestPipeline(
             self.access, metadata, resources.replies, context.time, resources.log.named("server.requests")
         )
-        self.participants = ParticipantServices(context, replicas.partitions, self.access.absent)
-        self.logs = LogServices(
-            context, replicas.partitions, self.access.absent, self.pipeline.throttle, self.participants
-        )
         self.cluster = ClusterServices(context, self.access, replicas)
         self.transactions = TransactionService(
             context.time.now,
@@ -62,6 +58,12 @@ class MemberServices:
         )
         finders = {COORDINATOR_TYPE_TRANSACTION: self.transactions.finder}
         self.groups = GroupService(context.time.now, self._shared(context, replicas.partitions.coordinators), finders)
+        self.participants = ParticipantServices(
+            context, replicas.partitions, self.access.absent, self.groups.transactions
+        )
+        self.logs = LogServices(
+            context, replicas.partitions, self.access.absent, self.pipeline.throttle, self.participants
+        )
         context.traffic.declare("enlist", self.transactions.enlist)
         context.traffic.declare("resolve_transactions", self.transactions.resolve)
         self.in_order = self.pipeline.services = self._in_order(context)

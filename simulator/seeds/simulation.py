@@ -47,10 +47,7 @@ from quorumlog.simulator.world.readers import PLAIN, EndOffsetProbe, ReaderOptio
 from quorumlog.simulator.world.restricted_clients import PRINCIPALS, RestrictedClient, RightsChanger
 from quorumlog.simulator.world.scheduler import Scheduler
 from quorumlog.simulator.world.settings_changer import SettingsChanger
-from quorumlog.simulator.world.transactional_clients import TOPIC as PAYMENTS
-from quorumlog.simulator.world.transactional_clients import TransactionalClients
-from quorumlog.simulator.world.transactions import TOPIC as TRANSFERS
-from quorumlog.simulator.world.transactions import TransactionalLoad
+from quorumlog.simulator.world.transactional_clients import TOPICS, TransactionLoad, transaction_loads
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -141,9 +138,9 @@ class Simulation:
         self._only_faults = only_faults
         self._rng = self.scheduler.stream("story")
         self._topics = dict(self.plan.topics)
-        self.transactions: list[TransactionalLoad | TransactionalClients] = []
+        self.transactions: list[TransactionLoad] = []
         if self.plan.transactions is not None:
-            for topic in (TRANSFERS, PAYMENTS):
+            for topic in TOPICS:
                 self._topics[topic] = self.plan.transactions.partitions
                 self.plan.configs[topic] = self.plan.transactions.configs
         self._producers: list[SimProducer] = []
@@ -167,8 +164,7 @@ class Simulation:
         try:
             self._form()
             if self.plan.transactions is not None:
-                for load in (TransactionalLoad, TransactionalClients):
-                    self.transactions.append(load(self.plan.transactions, self.cluster, self.scheduler))
+                self.transactions = transaction_loads(self.plan.transactions, self.cluster, self.scheduler)
             self._load_and_hurt()
             self._converge()
             self._read_all()

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from google.protobuf.message import Message as ProtoMessage
 
@@ -25,7 +25,8 @@ from quorumlog.simulator.models.committed_transactions import BatchFate
 from quorumlog.simulator.world.clients import Unanswered
 from quorumlog.simulator.world.cluster import SimCluster
 from quorumlog.simulator.world.scheduler import Scheduler
-from quorumlog.simulator.world.transactions import TransactionPlan, TransactionTopic, readers_of
+from quorumlog.simulator.world.transactions import TOPIC as TRANSFERS
+from quorumlog.simulator.world.transactions import TransactionalLoad, TransactionPlan, TransactionTopic, readers_of
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import errors_pb2, groups_pb2, transactions_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -33,6 +34,8 @@ from quorumlog.wire.entry import parse_header
 
 #: The topic of the load: no other client uses it.
 TOPIC = "payments"
+#: The topics of all loads with transactions.
+TOPICS = (TRANSFERS, TOPIC)
 #: How long a client waits for an answer (µs), and between two attempts.
 _ANSWER_US = 1_500_000
 _PAUSE_US = (2_000, 40_000)
@@ -244,6 +247,15 @@ class TransactionalClients(TransactionTopic):
                     raise Violation(f"{where}: its coordinator has no such decision")
                 if found[0] != commit or (self.topic_id(), number) not in found[1]:
                     raise Violation(f"{where}: the decision was {found}")
+
+
+#: A load with transactions.
+TransactionLoad: TypeAlias = TransactionalLoad | TransactionalClients
+
+
+def transaction_loads(plan: TransactionPlan, cluster: SimCluster, scheduler: Scheduler) -> list[TransactionLoad]:
+    """Starts the loads with transactions of a seed, each on its topic."""
+    return [TransactionalLoad(plan, cluster, scheduler), TransactionalClients(plan, cluster, scheduler)]
 
 
 class _Instance:
