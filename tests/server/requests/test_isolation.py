@@ -243,6 +243,21 @@ def test_times_are_those_of_records(rig: TransactionalRig) -> None:
     assert found is not None and found.offset == 5
 
 
+def test_scans_by_time_end_at_the_stable_offset() -> None:
+    """If the index means a batch that is removed, the batches themselves are examined: those that are stable."""
+    rig = TransactionalRig()
+    rig.plain(2, NOW_MS + 90)
+    rig.write(1)
+    rig.end(1, commit=True)
+    rig.write(2, 2, NOW_MS + 95)
+    rig.trim(2)
+    assert rig.partition.last_stable_offset == 5
+    reader = cast(Any, rig.log)
+    assert find_time(rig.partition, reader, NOW_MS + 85, 0, stable_end(rig.partition, COMMITTED)) is None
+    found = find_time(rig.partition, reader, NOW_MS + 85, 0)
+    assert found is not None and found.offset == 5
+
+
 def test_the_latest_record_may_precede_markers(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the batch with the latest timestamp is removed, the last batch before the markers is the result."""
     rig = TransactionalRig()
