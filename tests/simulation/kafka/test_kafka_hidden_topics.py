@@ -23,6 +23,7 @@ from quorumlog.server.kafka.codec import (
     produce_requests,
     topic_partition_requests,
     topic_requests,
+    transaction_requests,
 )
 from quorumlog.server.kafka.codec.administration import (
     acl_requests,
@@ -111,6 +112,23 @@ def commit(group: str, member: str = "", generation: int = -1) -> Make:
         partitions = [commit_requests.OffsetCommitRequestPartition(each, 5, -1, "") for each in (0, 0, -1)]
         topics = [commit_requests.OffsetCommitRequestTopic(SECRET, partitions)]
         return commit_requests.OffsetCommitRequest(group, generation, member, None, -1, topics)
+
+    return make
+
+
+def commit_in_transaction(group: str) -> Make:
+    def make(topic_id: bytes) -> KafkaMessage:
+        partitions = [commit_requests.TxnOffsetCommitRequestPartition(each, 5, -1, "") for each in (0, 0, -1)]
+        topics = [commit_requests.TxnOffsetCommitRequestTopic(SECRET, partitions)]
+        return commit_requests.TxnOffsetCommitRequest("writer", group, 1, 0, topics=topics)
+
+    return make
+
+
+def adding(*topics: str) -> Make:
+    def make(topic_id: bytes) -> KafkaMessage:
+        named = [transaction_requests.AddPartitionsToTxnTopic(topic, [0, 0, -1]) for topic in topics]
+        return transaction_requests.AddPartitionsToTxnRequest("writer", 1, 0, named)
 
     return make
 
@@ -337,6 +355,10 @@ NAMING: dict[str, Make] = {
     "OffsetCommit": commit(OWN),
     "OffsetCommit of a stranger": commit(OWN, "stranger", 5),
     "OffsetCommit of another group": commit(OTHERS),
+    "TxnOffsetCommit": commit_in_transaction(OWN),
+    "TxnOffsetCommit of another group": commit_in_transaction(OTHERS),
+    "AddPartitionsToTxn": adding(SECRET),
+    "AddPartitionsToTxn beside others": adding(TOPIC, SECRET),
     "OffsetFetch": committed(OWN),
     "OffsetFetch of all": all_committed,
     "OffsetFetch of another group": committed(OTHERS),
@@ -418,7 +440,8 @@ NAMING: dict[str, Make] = {
 }
 #: Those that name no topic, or in bytes only that a node hands on unread.
 NAMELESS = {
-    "InitProducerId", "DescribeCluster", "FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup",
+    "InitProducerId", "AddOffsetsToTxn", "EndTxn",
+    "DescribeCluster", "FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup",
     "ListGroups", "DescribeGroups", "DeleteGroups", "SaslHandshake", "SaslAuthenticate",
     "DescribeClientQuotas", "AlterClientQuotas", "DescribeUserScramCredentials", "AlterUserScramCredentials",
 }  # fmt: skip
