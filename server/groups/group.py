@@ -260,7 +260,7 @@ class ConsumerGroup:
         self.size_bytes += offset.size_bytes - (before.size_bytes if before is not None else 0)
         offsets[partition] = offset
         if before is None:
-            self.unstable[partition] = (*self.unstable.get(partition, ()), producer_id)
+            self.unstable[partition] = tuple(sorted((*self.unstable.get(partition, ()), producer_id)))
 
     def overtake(self, producer_id: int, partition: PartitionId) -> None:
         """Removes a pending offset: a later commit or deletion has taken its place."""

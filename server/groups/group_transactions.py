@@ -159,6 +159,7 @@ class GroupTransactions:
             busy = "too many decisions have come for groups without pending offsets: send it again"
             ended(error(ErrorCode.SERVER_BUSY, busy))
         else:
+            # Commits of the transaction that are still queued are refused from now on: what is pending is in the log.
             confirm = partial(self._confirm, leader)
             leader.queue.submit(_GroupEnding(group_id, producer_id, made, ended, confirm))
             self._wake(leader)
