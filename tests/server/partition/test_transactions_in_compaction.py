@@ -138,7 +138,7 @@ class Compacted:
 
 
 def test_the_latest_record_may_be_compacted() -> None:
-    """If the batch with the latest timestamp was aborted, and only markers follow, it is in the compacted log."""
+    """The latest record is in the compacted log: the batch after it was aborted, and only markers follow."""
     rig = TransactionalRig()
     rig.plain()
     rig.write(1, 2, NOW_MS + 90)

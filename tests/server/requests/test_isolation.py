@@ -244,7 +244,7 @@ def test_times_are_those_of_records(rig: TransactionalRig) -> None:
 
 
 def test_scans_by_time_end_at_the_stable_offset() -> None:
-    """If the index means a batch that is removed, the batches themselves are examined: those that are stable."""
+    """The stable batches themselves are examined: the index points to a batch that is removed."""
     rig = TransactionalRig()
     rig.plain(2, NOW_MS + 90)
     rig.write(1)
@@ -259,7 +259,7 @@ def test_scans_by_time_end_at_the_stable_offset() -> None:
 
 
 def test_the_latest_record_may_precede_markers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the batch with the latest timestamp is removed, the last batch before the markers is the result."""
+    """The last batch before the markers is the result: the one with the latest timestamp is removed."""
     rig = TransactionalRig()
     rig.plain(2, NOW_MS + 90)
     rig.write(1, 2, NOW_MS)

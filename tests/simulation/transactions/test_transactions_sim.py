@@ -30,7 +30,7 @@ class Transfers(TransactionalCluster):
         self._sequences: dict[tuple[Identity, int], int] = {}
 
     def lose_markers(self) -> None:
-        """From now on no decision reaches a participant by itself."""
+        """From now on nodes ignore decisions that are pushed."""
         for process in self.cluster.processes.values():
             member = process.node._member  # type: ignore[union-attr]
             assert member is not None
