@@ -111,7 +111,7 @@ def _is_late(draft: Draft, request: groups_pb2.CommitOffsetsRequest, partition: 
 def _check_commit(group: ConsumerGroup | None, request: groups_pb2.CommitOffsetsRequest) -> errors_pb2.Error | None:
     is_outside = not request.member_id and not request.instance_id and request.member_epoch == NO_MEMBER_EPOCH
     if request.transactional_id and is_outside:
-        # Producers of Kafka's older clients know nothing of the consumer. Only its transactional id fences a former
+        # Producers of Kafka's older clients have no data of the consumer. Only its transactional id fences a former
         # instance then.
         return None
     if group is None or group.classic is None:

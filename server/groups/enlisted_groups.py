@@ -1,4 +1,4 @@
-"""The transactions in which the consumer groups of one coordinator take part, as its leader knows them.
+"""The transactions in which the consumer groups of one coordinator take part, as far as its leader has learned.
 
 The log holds pending offsets. A leader also remembers, for its term: the groups that are enlisted, and decisions that
 it has received. An answer to an enlistment counts only in the term in which it was requested. So a new leader needs no

@@ -74,7 +74,7 @@ def _begin(
             f"{partition.name} has had records: restore into a partition that was never written to",
         )
     if partition.transactions is not None and partition.transactions.open:
-        # It would go on in the restored log, whose producers are those of the backup.
+        # It would continue in the restored log, whose producers are those of the backup.
         return error(
             ErrorCode.POLICY_VIOLATION,
             f"a transaction is open in {partition.name}: restore into a partition that was never written to",

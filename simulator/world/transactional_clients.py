@@ -75,7 +75,7 @@ _Steps = Generator[_Ask | int, ProtoMessage | None, ResultT]
 
 
 class Outcome(Enum):
-    """The outcome of a transaction, as its client knows it."""
+    """The outcome of a transaction, as its client has learned it."""
 
     OPEN = "open"
     COMMITTED = "committed"
@@ -191,7 +191,7 @@ class TransactionalClients(TransactionTopic):
     # -- judging ------------------------------------------------------------------------------------------------------
 
     def fate_of(self, value: _Value) -> BatchFate | None:
-        """Returns the state of a batch by the committed log; None if it is not there."""
+        """Returns the state of a batch by the committed log; None if the log does not contain it."""
         group = self.group_of(value.partition)
         if group is None:
             return None
@@ -203,7 +203,7 @@ class TransactionalClients(TransactionTopic):
         """Judges the outcome of all transactions, and the markers of all partitions.
 
         Raises:
-            Violation: an outcome is another one than its client was told, or it holds for a part only.
+            Violation: an outcome is another one than its client received, or it holds for a part only.
         """
         for each in self._attempts:
             self.judge_attempt(each)
@@ -425,7 +425,7 @@ class _Instance:
         return False
 
     def _send_late(self, node: int, request: ProtoMessage) -> None:
-        """Sends a request once more, long after; nobody waits for the answer."""
+        """Sends a request again, long after; no client waits for the answer."""
         sender = f"{self._name}-late"
         self._scheduler.after(
             self._rng.randint(0, _LATE_US), lambda: self._cluster.request(sender, node, request, lambda answer: None)

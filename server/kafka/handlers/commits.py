@@ -49,8 +49,8 @@ _ERROR_OF_GROUP, _MANY_GROUPS = 2, 8
 #: From these versions on, members of KIP-848 groups may send the request, and topics are named by their ids.
 _MEMBER_EPOCHS, _TOPIC_IDS = 9, 10
 _NO_MEMBER_EPOCH = -1
-#: From these versions of TxnOffsetCommit on, clients know TRANSACTION_ABORTABLE, and have the coordinator add the group
-#: to the transaction (KIP-890).
+#: From these versions of TxnOffsetCommit on, clients understand TRANSACTION_ABORTABLE, and have the coordinator add the
+#: group to the transaction (KIP-890).
 _KNOWS_ABORTABLE, _ADDS_GROUP = 4, 5
 #: Codes that clients of TxnOffsetCommit do not expect, with those that a broker returns instead.
 _IN_TRANSACTIONS = {

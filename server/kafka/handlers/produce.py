@@ -40,7 +40,7 @@ _NO_OFFSET = -1
 _BY_ID = 13
 #: From this version on, the leader adds partitions to the transaction (KIP-890); before that, the client does.
 _ADDS_PARTITIONS = 12
-#: From this version on, clients know that a transaction cannot be committed but can be aborted.
+#: From this version on, clients understand that a transaction cannot be committed but can be aborted.
 _ABORTABLE = 11
 #: Errors for which the producer gets one that means "nothing was appended, retry".
 _NOT_APPENDED = frozenset((ErrorCode.SERVER_BUSY, ErrorCode.THROTTLING_QUOTA_EXCEEDED))

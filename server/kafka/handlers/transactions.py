@@ -2,7 +2,7 @@
 
 Clients of version 1 of Kafka's transactions name each partition before they produce to it, and keep their epoch from
 one transaction to the next. Those of version 2 (KIP-890) have the leaders add the partitions, and get an epoch for each
-transaction. The version of a request tells which of them sent it: Produce from 12 on, EndTxn from 5 on.
+transaction. The version of a request shows which of them sent it: Produce from 12 on, EndTxn from 5 on.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NO_PRODUCER = -1
 
 
 class _Knows(NamedTuple):
-    """Versions of a request from which on its clients know an error. AddPartitionsToTxn has none with the second: from
+    """Versions of a request from which on its clients understand an error. AddPartitionsToTxn has none with the second: from
     version 4 on, only brokers send it.
 
     Arguments:

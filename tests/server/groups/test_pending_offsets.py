@@ -147,7 +147,7 @@ def test_a_former_transaction_waits_for_its_own_decision(coordinator: Coordinato
 
 
 def test_an_unknown_transaction_is_ended_at_its_own_place(coordinator: Coordinator) -> None:
-    """A coordinator that does not know a transaction names no other place for the decision to abort it."""
+    """A coordinator without a record of a transaction names no other place for the decision to abort it."""
     commit(coordinator, {T0: 5}, begun(at=30))
     assert end(coordinator, origin=30, at=30, keep=False)
     assert committed(coordinator) == {}

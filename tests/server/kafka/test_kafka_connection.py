@@ -278,7 +278,7 @@ def test_a_client_that_is_too_new_is_told_the_versions_in_the_oldest_one_and_may
 
 @pytest.mark.parametrize(("level", "version"), [(0, 4), (2, 4), (3, 3), (3, 4)])
 def test_transactions_are_a_feature(level: int, version: int) -> None:
-    """Clients that know of it have leaders add partitions. Before version 4, the lowest level of none is 0."""
+    """Clients of that version have leaders add partitions. Before version 4, the lowest level of none is 0."""
     one = connection(versions=VersionTable(APIS, feature_level=lambda: level))
     one.receive(frame(ApiVersionsRequest(), version))
     assert one.next_request(0) is None

@@ -155,7 +155,7 @@ class Producer:
 
 
 def committed(nodes: KafkaNodes, topic: str) -> tuple[int, int, list[int]]:
-    """Returns the last stable offset, the high watermark, and where aborted transactions begin."""
+    """Returns the last stable offset, the high watermark, and where aborted transactions start."""
     partition = FetchPartition(0, -1, 0, partition_max_bytes=1 << 20)
     request = FetchRequest(
         max_wait_ms=0,
@@ -226,7 +226,7 @@ def test_batches_and_requests_are_both_of_a_transaction(nodes: KafkaNodes, topic
 
 
 def test_former_instances_are_fenced(topic: str, producer: Producer) -> None:
-    """Old versions of requests have the code for it that their clients know (KIP-588)."""
+    """Old versions of requests have the code for it that their clients understand (KIP-588)."""
     assert producer.produce(topic, NEW[0]) is KafkaError.NONE
     assert Producer(producer.nodes, producer.name).init() is KafkaError.NONE
     assert producer.produce(topic, NEW[0]) is KafkaError.INVALID_PRODUCER_EPOCH
