@@ -143,7 +143,7 @@ def transaction_code(error: errors_pb2.Error, *, knows_fenced: bool, knows_abort
     """Returns the code for requests to a transaction's coordinator.
 
     Arguments:
-        knows_fenced, knows_abortable: the client understands PRODUCER_FENCED (KIP-588), TRANSACTION_ABORTABLE (KIP-890).
+        knows_fenced, knows_abortable: the client has PRODUCER_FENCED (KIP-588), TRANSACTION_ABORTABLE (KIP-890).
     """
     code = group_code(error)
     if code is KafkaError.INVALID_PRODUCER_EPOCH and knows_fenced:

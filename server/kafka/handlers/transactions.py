@@ -36,8 +36,8 @@ _NO_PRODUCER = -1
 
 
 class _Knows(NamedTuple):
-    """Versions of a request from which on its clients understand an error. AddPartitionsToTxn has none with the second: from
-    version 4 on, only brokers send it.
+    """Versions of a request from which on its clients understand an error. AddPartitionsToTxn has none with the second:
+    from version 4 on, only brokers send it.
 
     Arguments:
         fenced: PRODUCER_FENCED.
