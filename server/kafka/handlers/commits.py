@@ -162,12 +162,12 @@ def txn_offset_commit(call: KafkaCall[TxnOffsetCommitRequest]) -> Steps[TxnOffse
         reply = yield from ask(question, groups_pb2.CommitOffsetsResponse)
         results = [reply.error] * len(waiting) if reply.HasField("error") else [row.error for row in reply.results]
         for answer, problem in zip(waiting, results, strict=True):
-            answer.error_code = _code_in_transaction(problem, call.version)
+            answer.error_code = _code_in_transaction(call, problem)
     return TxnOffsetCommitResponse(topics=responses)
 
 
-def _code_in_transaction(problem: errors_pb2.Error, version: int) -> KafkaError:
-    code = transaction_code(problem, knows_fenced=False, knows_abortable=version >= _KNOWS_ABORTABLE)
+def _code_in_transaction(call: KafkaCall[TxnOffsetCommitRequest], problem: errors_pb2.Error) -> KafkaError:
+    code = transaction_code(problem, knows_fenced=False, knows_abortable=call.version >= _KNOWS_ABORTABLE)
     return _IN_TRANSACTIONS.get(code, code)
 
 
