@@ -78,11 +78,12 @@ class TransactionService:
             self._answers,
             services.refusals,
         )
+        self._ids = SpareProducerIds(ids, self._now)
         self._leader_services = LeaderServices(
             self._led.clock,
             services.metadata,
             limits,
-            SpareProducerIds(ids, self._now),
+            self._ids,
             MarkersRoute(services),
             services.options.limits.group_calls,
             self._confirm,
@@ -92,6 +93,8 @@ class TransactionService:
         self._deadline_moved: Callable[[], None] = lambda: None
 
     def _begin(self, coordinator: TransactionShard) -> TransactionLeader:
+        # The first producer would otherwise be asked to try again.
+        self._ids.prepare()
         return TransactionLeader(coordinator, self._leader_services)
 
     def _now(self) -> int:
@@ -232,11 +235,16 @@ class SpareProducerIds:
         self._is_asking = False
 
     def take(self) -> int | None:
-        """Returns a new producer id; None if none is available now. Then one is requested."""
+        """Returns a new producer id; None if none is available now. Another one is requested then."""
+        taken = self._spare.popleft() if self._spare else None
+        self.prepare()
+        return taken if taken is not None or not self._spare else self._spare.popleft()
+
+    def prepare(self) -> None:
+        """Requests an id if none is left."""
         if not self._spare and not self._is_asking:
             self._is_asking = True
             self._allocator.producer_id(self._now(), self._now() + PRODUCER_ID_US, self._assigned)
-        return self._spare.popleft() if self._spare else None
 
     def _assigned(self, producer_id: int | None) -> None:
         self._is_asking = False
