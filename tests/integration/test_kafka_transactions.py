@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator
 import pytest
 from aiokafka import AIOKafkaProducer
 from command_line import leader_of
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from kafka import KafkaProducer
 from kafka.errors import ProducerFencedError
 
 from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, NewTopic
+from quorumlog.sdk import Producer as OwnProducer
 
 pytestmark = pytest.mark.cluster
 
@@ -196,3 +197,66 @@ def test_transactions_continue_while_coordinators_are_killed(cluster: LocalClust
             cluster.start(killed)
     assert read(cluster, topic) == committed
     assert leader_of(cluster, topic) in cluster.node_ids
+
+
+def copy_in_transactions(cluster: LocalCluster, source: str, target: str, kill_at: int | None, most: int) -> int:
+    """Copies up to ``most`` records from one topic into another, exactly once. Returns the number of records that were
+    committed; every fifth transaction is aborted on purpose, and a node is killed in the middle of one."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.kafka_bootstrap_servers,
+            "group.id": target,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "log_level": 0,
+        }
+    )
+    consumer.subscribe([source])
+    producer = producer_of(cluster, target)
+    copied, deadline = 0, time.monotonic() + 2 * DEADLINE_S
+    for number in itertools.count():
+        if copied >= most:
+            break
+        messages = []
+        while not messages:
+            assert time.monotonic() < deadline, (copied, most)
+            messages = [each for each in consumer.consume(50, 1.0) if each.error() is None]
+        producer.begin_transaction()
+
+        def send_all(messages: list[Message] = messages, killed: bool = number == kill_at) -> None:
+            for message in messages:
+                producer.produce(target, message.value(), partition=message.partition())
+            positions = consumer.position(consumer.assignment())
+            producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), DEADLINE_S)
+            if killed:
+                cluster.kill(leader_of(cluster, source))
+
+        if number % 5 != 3 and commit_or_abort(producer, send_all):
+            copied += len(messages)
+            continue
+        if number % 5 == 3:
+            send_all()
+            producer.abort_transaction(DEADLINE_S)
+        for each in consumer.committed(consumer.assignment(), DEADLINE_S):
+            consumer.seek(TopicPartition(source, each.partition, max(each.offset, 0)))
+    return copied
+
+
+def test_offsets_are_committed_with_the_records(cluster: LocalCluster, topic: str) -> None:
+    """A copy is stopped in the middle, without leaving its group, and continued by another instance; a node is killed
+    meanwhile. Each record is copied once."""
+    values = [f"{number:04}" for number in range(1_000)]
+    target = f"{topic}-copy"
+    with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(target, PARTITIONS, 3)])
+    with OwnProducer(bootstrap_servers=cluster.bootstrap_servers) as own:
+        for number, value in enumerate(values):
+            own.send(topic, value.encode(), partition=number % PARTITIONS)
+    first = copy_in_transactions(cluster, topic, target, kill_at=2, most=300)
+    for node in cluster.node_ids:
+        if not cluster.is_running(node):
+            cluster.start(node)
+    second = copy_in_transactions(cluster, topic, target, kill_at=None, most=len(values) - first)
+    assert first + second == len(values)
+    assert read(cluster, target) == values

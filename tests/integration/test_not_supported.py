@@ -62,7 +62,6 @@ from tests.support.refusable_requests import (
     Attempt,
     Rig,
     altered,
-    committing_in_transaction,
     creating,
     describing,
     electing,
@@ -107,7 +106,6 @@ LARGEST = 1 << 23
 
 #: Attempts for a row, by its first cell. The second cell names the outcome of each.
 REFUSED: dict[str, dict[str, Attempt]] = {
-    "offsets in transactions (TxnOffsetCommit)": {"TxnOffsetCommit": committing_in_transaction},
     "batches of a transaction without a transactional ID": {
         "Produce": producing(kafka_batch(ROWS, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)),
     },
@@ -403,7 +401,6 @@ NO_TRANSACTION_METHODS = Tried(
         )
     },
 )
-NO_OFFSETS_IN_TRANSACTIONS = Tried({"UNSUPPORTED_FOR_MESSAGE_FORMAT"}, rows("offsets in transactions"))
 NO_TIERED_STORAGE = Tried({"INVALID_CONFIG"}, {"setting": creating(remote_storage_enable="true")})
 NO_OWN_TIERED_STORAGE = Tried({"InvalidConfigError"}, {"setting": own_creation(remote_storage_enable="true")})
 NO_CREATION = Tried(
@@ -447,7 +444,6 @@ STATEMENTS: dict[tuple[str, str], tuple[Tried, ...]] = {
         NO_OWN_HOSTS,
     ),
     ("docs/operate/security.md", "**No host column.**"): (NO_HOSTS, NO_OWN_HOSTS),
-    ("docs/use/frameworks.md", "quorumlog does not support offsets in transactions yet"): (NO_OFFSETS_IN_TRANSACTIONS,),
     (KAFKA_PAGE, "**Topics are not created automatically**"): (NO_CREATION,),
     (KAFKA_PAGE, "You cannot change them over this port"): (NO_NODE_SETTINGS,),
     (KAFKA_PAGE, "without `--throttle`"): (
@@ -463,7 +459,6 @@ STATEMENTS: dict[tuple[str, str], tuple[Tried, ...]] = {
         Tried(set(), {"mirror": mirrored_security}),
     ),
     ("docs/use/mirror.md", "**Users, ACLs and quotas** are not copied"): (Tried(set(), {"mirror": mirrored_security}),),
-    ("docs/use/groups.md", "No offsets in transactions"): (NO_OFFSETS_IN_TRANSACTIONS,),
     (
         "docs/use/groups.md",
         "quorumlog's clients support only the new protocol (KIP-848), without client-side assignors",

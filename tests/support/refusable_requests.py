@@ -204,16 +204,6 @@ def fetching(version: int, **content: Any) -> Attempt:
     return lambda rig: named(rig.ask("Fetch", version, max_wait_ms=0, topics=[], **content).error_code)
 
 
-def committing_in_transaction(rig: Rig) -> set[str]:
-    """Commits an offset in a transaction."""
-    partition = {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}
-    topics = [{"name": TOPIC, "partitions": [partition]}]
-    answer = rig.ask(
-        "TxnOffsetCommit", 3, transactional_id="writer", group_id="g", producer_id=1, producer_epoch=0, topics=topics
-    )
-    return named(answer.topics[0].partitions[0].error_code)
-
-
 def describing(name: str) -> Attempt:
     """Looks for a topic, by its name and in the list of all topics."""
 
