@@ -276,11 +276,11 @@ def _group(
     committed: dict[tuple[_Named, int], groups_pb2.CommittedOffset] = {
         (each.topic_id if by_ids else each.topic, each.partition): each for each in reply.offsets
     }
-    unstable: set[tuple[_Named, int]] = {
-        (each.topic_id if by_ids else each.topic, each.partition) for each in reply.unstable
+    unstable: dict[tuple[_Named, int], KafkaError] = {
+        (each.topic_id if by_ids else each.topic, each.partition): group_code(each.error) for each in reply.unstable
     }
     if asked.topics is None:
-        places: Iterable[tuple[_Named, Iterable[int]]] = _places(committed.keys() | unstable)
+        places: Iterable[tuple[_Named, Iterable[int]]] = _places(committed.keys() | unstable.keys())
     else:
         places = [(_name(call, topic), topic.partition_indexes) for topic in asked.topics]
     topics = []
@@ -289,15 +289,11 @@ def _group(
         refused = found.get(name)
         # A topic without a name has no committed offsets.
         is_told = by_ids or refused is KafkaError.TOPIC_AUTHORIZATION_FAILED
-        code = refused if isinstance(refused, KafkaError) and is_told else KafkaError.NONE
+        refused_code = refused if isinstance(refused, KafkaError) and is_told else KafkaError.NONE
         for number in numbers:
             one = committed.get((name, number))
-            if (name, number) in unstable:
-                refused_offset = OffsetFetchResponsePartitions(
-                    number, _NOTHING_COMMITTED, error_code=KafkaError.UNSTABLE_OFFSET_COMMIT
-                )
-                partitions.append(refused_offset)
-            elif one is None:
+            if one is None:
+                code = unstable.get((name, number), refused_code)
                 partitions.append(OffsetFetchResponsePartitions(number, _NOTHING_COMMITTED, error_code=code))
             else:
                 epoch = kafka_epoch(one.leader_epoch)

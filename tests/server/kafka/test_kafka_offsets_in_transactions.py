@@ -84,7 +84,11 @@ def unstable(question: groups_pb2.FetchOffsetsRequest) -> groups_pb2.FetchOffset
     assert question.require_stable
     return groups_pb2.FetchOffsetsResponse(
         offsets=[groups_pb2.CommittedOffset(topic_id=T, topic="t", offset=5, leader_epoch=1)],
-        unstable=[groups_pb2.PartitionOutcome(topic_id=T, topic="t", partition=1)],
+        unstable=[
+            groups_pb2.PartitionOutcome(
+                topic_id=T, topic="t", partition=1, error=Error(code=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            )
+        ],
     )
 
 

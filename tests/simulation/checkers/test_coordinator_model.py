@@ -273,7 +273,7 @@ def test_a_commit_in_a_transaction_that_is_over_is_noticed(shared: Log) -> None:
     with pytest.raises(Violation, match="is over"):
         again.put(pending=[pending(3, offset(6, "-", -1, number=2))])
     with pytest.raises(Violation, match="ends that is not open"):
-        again.put(ended=[ended(1, 3)])
+        again.put(base=2, ended=[ended(1, 3)])
 
 
 def test_a_group_deleted_with_pending_offsets_is_noticed() -> None:
