@@ -57,6 +57,7 @@ from quorumlog.server.config.setting_values import (
     Workers,
     parse_address,
 )
+from quorumlog.server.config.transaction_limits import TransactionLimits
 from quorumlog.server.step.bearer_tokens import KNOWN_ALGORITHMS, TokenOptions
 from quorumlog.server.step.request_context import Listener
 from quorumlog.wire.request_limits import LEAST_THROTTLE
@@ -289,6 +290,10 @@ class Settings(BaseSettings):
         _GROUPS.offsets_retention_ms,
         description=f"{_A_TIME}, at least 1000: how long unused committed offsets are kept",
     )
+    transaction_max_timeout_ms: Milliseconds = Field(
+        _NODE.transactions.max_timeout_ms,
+        description=f"{_A_TIME}: the longest time for which a producer may request to have a transaction open",
+    )
     group_min_session_timeout_ms: Milliseconds | None = Field(
         None,
         description=f"{_A_TIME}, at least three times election_timeout_ms (by default that, and at least 2000): the"
@@ -457,6 +462,7 @@ class Settings(BaseSettings):
             ),
             raises_features=self.feature_upgrade == "automatic",
             groups=self._group_options(),
+            transactions=TransactionLimits(max_timeout_ms=self.transaction_max_timeout_ms),
             repair=RepairOptions(
                 rebalance_interval_us=self.partition_rebalance_interval_ms * _MS,
                 recovery_after_us=self.replica_recovery_after_ms * _MS,

@@ -69,6 +69,7 @@ class MemberReadings:
             **self.partitions.take(metadata.image),
             **(controller_readings(metadata.image) if metadata.controller is not None else {}),
             **services.groups.readings(),
+            **services.transactions.readings(),
         }
 
 

@@ -103,6 +103,11 @@ CATALOGUE: dict[str, MetricFamily] = {
         "The offset that a consumer group has committed. Its lag is the high watermark less this or the log start.",
         "group", "topic", "partition",
     ),
+    # Transactions.
+    "transaction_coordinators_led": _gauge("Transaction coordinators that the node leads."),
+    "transactional_ids": _gauge("Transactional ids of the transaction coordinators that the node leads."),
+    "open_transactions": _gauge("Open transactions of the transaction coordinators that the node leads."),
+    "transaction_markers_due": _gauge("Participants of decided transactions that have not answered the node yet."),
     # Requests and what waits.
     "produce_requests": _counter("Produce requests received."),
     "produce_bytes": _counter("Bytes of Produce requests received."),
