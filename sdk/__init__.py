@@ -9,6 +9,7 @@ Modules shared by all packages:
 - `acls`, `credentials`: values for ACLs, users and revocations, named as in Kafka's Python clients.
 - `errors`: the error hierarchy, named as Kafka names errors; `failed_calls`: exceptions for failed calls and streams.
 - `configuration`: validates keyword arguments of clients; `arguments`: validates other arguments.
+- `isolation`: isolation levels of readers.
 - `help_text`: output of `help()` for the clients.
 
 May import: `quorumlog.v1`; the modules that users import, `__init__` and `aio`, may use all packages.

@@ -236,7 +236,8 @@ class GroupAdmin:
     async def _check_ranges(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         starts, ends = await asyncio.gather(
             find_offsets(self._cluster, dict.fromkeys(offsets, EARLIEST), self._limit_s),
-            find_offsets(self._cluster, dict.fromkeys(offsets, LATEST), self._limit_s),
+            # A group that reads uncommitted records may continue beyond the last stable offset.
+            find_offsets(self._cluster, dict.fromkeys(offsets, LATEST), self._limit_s, "read_uncommitted"),
         )
         for tp, committed in offsets.items():
             start, end = starts[tp].offset, ends[tp].offset

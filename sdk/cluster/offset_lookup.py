@@ -8,6 +8,7 @@ from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.cluster.leader_calls import ask_leaders
 from quorumlog.sdk.cluster.offset_search import FoundOffset, OffsetSearch, RequestedPartition
+from quorumlog.sdk.isolation import IsolationLevel
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2
 
@@ -16,11 +17,15 @@ ATTEMPT_S = 2.0
 
 
 async def find_offsets(
-    cluster: Cluster, wanted: Mapping[TopicPartition, int], limit_s: float
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    limit_s: float,
+    isolation_level: IsolationLevel = "read_committed",
 ) -> dict[TopicPartition, FoundOffset]:
     """Returns the offset of each partition at a timestamp in milliseconds, or at EARLIEST or LATEST.
 
-    Linearizable: the end reported includes every record acknowledged before the call.
+    Linearizable: the end reported includes every record acknowledged before the call; with ``read_committed`` it is the
+    last stable offset, before the first record of a transaction that is open.
 
     Raises:
         InvalidPartitionsError: a partition does not exist.
@@ -28,7 +33,7 @@ async def find_offsets(
         RequestTimedOutError: not all leaders answered within ``limit_s``.
     """
     await cluster.require_partitions(wanted, limit_s)
-    search = OffsetSearch(wanted)
+    search = OffsetSearch(wanted, isolation_level)
 
     async def ask(node: NodeConnection, part: list[TopicPartition]) -> Sequence[data_plane_pb2.ListOffsetsResult]:
         timeout_s = min(limit_s, ATTEMPT_S)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from quorumlog.sdk.errors import RequestTimedOutError
+from quorumlog.sdk.isolation import LEVELS, IsolationLevel
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2
 
@@ -58,23 +59,29 @@ class OffsetSearch:
 
     Arguments:
         wanted: of each partition a timestamp in milliseconds, :data:`EARLIEST` or :data:`LATEST`.
+        isolation_level: with ``read_committed`` the logs end at their last stable offsets.
 
     Attributes:
         steps: counts the answers that have ruled records out or found an offset: a round without one makes no progress.
     """
 
-    def __init__(self, wanted: Mapping[TopicPartition, int]) -> None:
+    def __init__(
+        self, wanted: Mapping[TopicPartition, int], isolation_level: IsolationLevel = "read_committed"
+    ) -> None:
         self.found: dict[TopicPartition, FoundOffset] = {}
         self.missing = set(wanted)
         self.steps = 0
         self._wanted = wanted
+        self._isolation_level = LEVELS[isolation_level]
         self._first_offsets: dict[TopicPartition, int] = {}
 
     def questions(
         self, partitions: Iterable[tuple[TopicPartition, RequestedPartition]], timeout_ms: int
     ) -> data_plane_pb2.ListOffsetsRequest:
         """Returns the next request to a node for partitions that it leads."""
-        request = data_plane_pb2.ListOffsetsRequest(timeout_ms=timeout_ms, takes_kafka_batches=True)
+        request = data_plane_pb2.ListOffsetsRequest(
+            timeout_ms=timeout_ms, takes_kafka_batches=True, isolation_level=self._isolation_level
+        )
         for tp, place in partitions:
             request.partitions.add(
                 topic_id=place.topic_id,

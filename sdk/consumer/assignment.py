@@ -58,7 +58,7 @@ class PartitionState:
     """One assigned partition.
 
     Invariant: queued rows start at ``position`` and end before ``fetch_offset``, without gaps except those from
-    compaction.
+    compaction and those of markers and aborted records.
 
     Attributes:
         position: the next offset that a poll returns; None until it has been looked up.
@@ -79,6 +79,8 @@ class PartitionState:
         committed: the group's committed offset as far as this consumer has it; -1 if unknown.
         said_done: the offset that the application has committed since the last seek; -1 otherwise.
         log_start: the log's first offset in the last fetch response.
+        readable_end: offset up to which the consumer can read, by the last response: the last stable offset if it reads
+            committed records, otherwise the high watermark; -1 if unknown.
         unproven: the position was committed, and the log has not yet been seen to reach it.
         pinned: read for a group, which decides what happens if the topic is recreated.
         revoked: the group has revoked it: no records are returned, until it is released.
@@ -86,8 +88,9 @@ class PartitionState:
 
     __slots__ = ("at_leader_until_s", "committed", "error", "failing_since_s", "failures", "fetch_offset", "generation",
                  "given_topic_id", "high_watermark", "leader_epoch", "log_start", "paused", "pinned", "position",
-                 "queued", "queued_bytes", "read_epoch", "replica", "replica_until_s", "reset", "resetting",
-                 "retry_at_s", "revoked", "said_done", "served", "session", "topic_id", "tp", "unproven")  # fmt: skip
+                 "queued", "queued_bytes", "read_epoch", "readable_end", "replica", "replica_until_s", "reset",
+                 "resetting", "retry_at_s", "revoked", "said_done", "served", "session", "topic_id", "tp",
+                 "unproven")  # fmt: skip
 
     def __init__(self, tp: TopicPartition, reset: str) -> None:
         self.tp = tp
@@ -108,7 +111,7 @@ class PartitionState:
         self.replica_until_s = self.at_leader_until_s = 0.0
         self.failures = 0
         self.failing_since_s = 0.0
-        self.high_watermark = -1
+        self.high_watermark = self.readable_end = -1
         self.log_start = 0
         self.leader_epoch = -1
         #: Sequence number of its last response with records, over the whole consumer.
@@ -134,11 +137,11 @@ class PartitionState:
 
     def lag(self) -> int | None:
         """Returns the number of offsets that polls have not returned yet, by the last response; None if unknown."""
-        if self.position is None or self.high_watermark < 0:
+        if self.position is None or self.readable_end < 0:
             return None
         # Rows fetched ahead are returned although the log has deleted them since.
         start = self.position if self.queued else self.log_start
-        return lag(self.position, start, self.high_watermark)
+        return lag(self.position, start, self.readable_end)
 
     def revoke(self) -> None:
         """Stops returning records; rows fetched ahead are dropped."""
@@ -174,19 +177,20 @@ class _Saved:
 
     def __init__(self, assignment: Assignment, states: Iterable[PartitionState]) -> None:
         self._whole = _whole_of(assignment)
-        self._states: list[tuple[PartitionState, tuple[object, ...], deque[FetchedRows]]] = []
+        self._states: dict[PartitionState, tuple[tuple[object, ...], deque[FetchedRows]]] = {}
         for state in states:
             self.add(state)
 
     def add(self, state: PartitionState) -> None:
-        """Saves a partition that is about to be changed."""
-        self._states.append((state, _values_of(state), state.queued.copy()))
+        """Saves a partition that is about to be changed, unless it is saved."""
+        if state not in self._states:
+            self._states[state] = (_values_of(state), state.queued.copy())
 
     def restore(self, assignment: Assignment) -> None:
         """Undoes the change. An interrupted call can be repeated."""
         for name, value in zip(_WHOLE, self._whole, strict=True):
             setattr(assignment, name, value)
-        for state, values, queued in self._states:
+        for state, (values, queued) in self._states.items():
             for name, value in zip(PartitionState.__slots__, values, strict=True):
                 setattr(state, name, value)
             state.queued = queued
@@ -337,6 +341,11 @@ class Assignment:
         if self.clock() >= self.valid_until_s:
             return None, False
         states = [state for state in self.states.values() if not state.revoked]
+        for state in states:
+            # First of all: behind offsets without a record may be an error, for which the caller would wait otherwise.
+            if not state.paused and state.queued and state.queued[0].is_empty:
+                saved.add(state)
+                self._pass_empty(state)
         # A partition that fails repeatedly must not block the records of all others permanently.
         others_first = self._error_was_said and self.has_records()
         self._error_was_said = False
@@ -357,14 +366,11 @@ class Assignment:
             saved.add(state)
             full_before = state.queued_bytes >= self._partition_limit_bytes
             while left and state.queued:
-                if state.queued[0].skipped is not None:
-                    if taken and taken[-1].tp == state.tp:
-                        break  # Left for the next call: rows can be given back only while the position is at their end.
-                    self._pass_skipped(state)
-                    continue
+                if state.queued[0].is_empty:
+                    break  # Left for the next call: rows can be given back only while the position is at their end.
                 rows = self._take_next(state, left)
                 left -= rows.columns.num_rows
-                taken.append(rows)
+                taken.append(self._with_cover(state, rows))
             drained |= full_before and state.queued_bytes < self._partition_limit_bytes
             if not left:
                 break
@@ -396,12 +402,22 @@ class Assignment:
 
         self.change(drop)
 
-    def _pass_skipped(self, state: PartitionState) -> None:
-        """Moves the position past an unreadable batch at the head of the queue. The caller holds the lock."""
-        part = state.queued.popleft()
-        assert part.skipped is not None and part.offset >= (state.position or 0)
-        state.position, state.read_epoch = part.offset, part.leader_epoch
-        self.skipped.append(part.skipped)
+    def _pass_empty(self, state: PartitionState) -> None:
+        """Moves the position past unreadable batches and covers at the head of the queue. The caller holds the lock."""
+        while state.queued and state.queued[0].is_empty:
+            part = state.queued.popleft()
+            assert part.offset >= (state.position or 0)
+            state.position = part.offset
+            if part.skipped is not None:
+                state.read_epoch = part.leader_epoch
+                self.skipped.append(part.skipped)
+
+    def _with_cover(self, state: PartitionState, rows: FetchedRows) -> FetchedRows:
+        """Adds the covers behind the rows that were taken last: the position moves past them, too."""
+        while state.queued and state.queued[0].is_empty and state.queued[0].skipped is None:
+            rows = rows._replace(covered_to=state.queued.popleft().offset)
+            state.position = rows.next_offset
+        return rows
 
     def give_back(self, parts: Sequence[FetchedRows]) -> None:
         """Queues the rows again that were taken last, in order, and moves positions back before them.

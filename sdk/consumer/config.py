@@ -10,6 +10,7 @@ from quorumlog.sdk.arguments import is_text
 from quorumlog.sdk.cluster.cluster import DEFAULT_BOOTSTRAP_SERVERS, parse_bootstrap_servers
 from quorumlog.sdk.configuration import check_range
 from quorumlog.sdk.errors import IllegalArgumentError
+from quorumlog.sdk.isolation import LEVELS, IsolationLevel
 from quorumlog.sdk.runtime.security import ClientSecurity, SecurityOptions
 
 Deserializer = Callable[[bytes], Any]
@@ -31,6 +32,7 @@ class ConsumerOptions(SecurityOptions, total=False):
     enable_auto_commit: bool
     auto_commit_interval_ms: float
     auto_offset_reset: OffsetReset
+    isolation_level: IsolationLevel
     on_corrupt: OnCorrupt
     fetch_min_bytes: int
     fetch_max_wait_ms: int
@@ -67,6 +69,7 @@ class ConsumerConfig(ClientSecurity):
     enable_auto_commit: bool = True
     auto_commit_interval_ms: float = 5_000
     auto_offset_reset: OffsetReset = "earliest"
+    isolation_level: IsolationLevel = "read_committed"
     on_corrupt: OnCorrupt = "raise"
     fetch_min_bytes: int = 1
     fetch_max_wait_ms: int = 500
@@ -90,6 +93,10 @@ class ConsumerConfig(ClientSecurity):
         if self.auto_offset_reset not in ("earliest", "latest", "none"):
             raise IllegalArgumentError(
                 f"auto_offset_reset is {self.auto_offset_reset!r}: choose earliest, latest or none"
+            )
+        if self.isolation_level not in LEVELS:
+            raise IllegalArgumentError(
+                f"isolation_level is {self.isolation_level!r}: choose read_committed or read_uncommitted"
             )
         if self.on_corrupt not in ("raise", "skip"):
             raise IllegalArgumentError(f"on_corrupt is {self.on_corrupt!r}: choose raise or skip")

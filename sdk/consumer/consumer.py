@@ -58,7 +58,7 @@ class Consumer:
     """Reads records. Use it from one thread at a time.
 
     It reads all partitions of the given topics, including partitions added later, or those passed to :meth:`assign`.
-    Only committed records are returned, each partition's in order, without gaps or repetitions, also across leader
+    Only committed records are returned, each partition's in order, without omissions or repetitions, also across leader
     changes. Records are fetched ahead by a background thread. The consumer connects on first use.
 
     With a ``group_id`` it shares the partitions with the other consumers of the group, and starts at the group's
@@ -94,6 +94,9 @@ class Consumer:
         returned before the application called again; also when partitions are revoked, and on close.
     auto_offset_reset='earliest': the start position without a committed offset, or if the offset is out of range:
         ``"earliest"``, ``"latest"``, or ``"none"``, which raises an error.
+    isolation_level='read_committed': which records of transactions are returned: those of committed ones, each
+        partition up to its last stable offset, where the oldest open transaction began; or with ``"read_uncommitted"``
+        all. Markers and records that are left out have offsets, which the position passes.
     on_corrupt='raise': the reaction to a batch whose records cannot be decoded although its checksum is right:
         ``"raise"`` ``UnreadableBatchError``, or ``"skip"`` the batch with a warning. Damaged batches are never skipped.
     fetch_min_bytes=1, fetch_max_wait_ms=500: a node responds once it has this many bytes, or after this time.
@@ -383,9 +386,11 @@ class Consumer:
         return self._background.run(self._core.offsets_at(partitions, EARLIEST))
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns the offset after the last committed record of each partition.
+        """Returns the offset at which each partition ends now: its last stable offset, or the high watermark with
+        ``isolation_level="read_uncommitted"``.
 
-        Linearizable: it is beyond every record acknowledged (``acks="all"``) before the call.
+        Linearizable: it is beyond every record acknowledged (``acks="all"``) before the call, except those of open
+        transactions and the records after them.
         """
         self._core.check_usable()
         return self._background.run(self._core.offsets_at(partitions, LATEST))

@@ -250,7 +250,7 @@ class ConsumerCore:
     async def offsets_at(self, partitions: Iterable[TopicPartition], when: int) -> dict[TopicPartition, int]:
         """Returns the first or end offsets of partitions."""
         wanted = dict.fromkeys(checked_partitions(partitions), when)
-        found = await find_offsets(self.cluster, wanted, self._limit_s)
+        found = await find_offsets(self.cluster, wanted, self._limit_s, self.config.isolation_level)
         return {tp: found[tp].offset for tp in wanted}
 
     async def offsets_for_times(
@@ -258,7 +258,7 @@ class ConsumerCore:
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Returns the first offset at or after a timestamp, per partition."""
         wanted = checked_numbers(wanted, 0, "milliseconds since 1970, as an int")
-        found = await find_offsets(self.cluster, wanted, self._limit_s)
+        found = await find_offsets(self.cluster, wanted, self._limit_s, self.config.isolation_level)
         return {
             tp: OffsetAndTimestamp(found[tp].offset, found[tp].timestamp_ms) if found[tp].offset >= 0 else None
             for tp in wanted

@@ -59,7 +59,7 @@ class Known:
     @property
     def is_behind(self) -> bool:
         """True if the log continues beyond the next response."""
-        return self.stride > 0 and self.state.high_watermark > self.fetch_offset + self.stride
+        return self.stride > 0 and self.state.readable_end > self.fetch_offset + self.stride
 
 
 @dataclass(slots=True, eq=False)
@@ -88,6 +88,7 @@ class FetchSession:
     Arguments:
         life: number of the node's Fetch stream that the session belongs to.
         incremental: False if each request is self-contained.
+        isolation_level: which records of transactions the consumer reads.
         known: by partition; without a session only the partitions in flight.
         in_flight: requests in flight.
     """
@@ -95,6 +96,7 @@ class FetchSession:
     node: NodeConnection
     life: int
     incremental: bool
+    isolation_level: data_plane_pb2.IsolationLevel.ValueType = data_plane_pb2.ISOLATION_LEVEL_READ_COMMITTED
     known: dict[tuple[bytes, int], Known] = field(default_factory=dict)
     in_flight: dict[Fetch, None] = field(default_factory=dict)
     _epoch: int = 0
@@ -121,6 +123,7 @@ class FetchSession:
             session_epoch=self._epoch if self.incremental else 0,
             takes_kafka_batches=True,
             client_rack=rack,
+            isolation_level=self.isolation_level,
         )
         if self.incremental and len(self.known) + len(news) > len(wanted):
             self._forget(wanted, request)

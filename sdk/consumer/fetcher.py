@@ -35,6 +35,7 @@ from quorumlog.sdk.errors import (
     UnreadableBatchError,
     error_from_proto,
 )
+from quorumlog.sdk.isolation import LEVELS
 from quorumlog.sdk.metrics.consumer_metrics import ConsumerMetrics
 from quorumlog.sdk.records.fetch_answer import FetchAnswer, FetchedResult
 from quorumlog.sdk.records.fetched import FetchedRows, rows_from
@@ -217,7 +218,8 @@ class Fetcher:
             state.move(None, "earliest")
             state.committed = -1  # Nothing of this topic is committed.
         if state.topic_id is not None:
-            state.high_watermark, state.log_start = -1, 0  # Those of the old log do not apply to this one.
+            # Those of the old log do not apply to this one.
+            state.high_watermark, state.readable_end, state.log_start = -1, -1, 0
         state.topic_id = topic.topic_id
         return True
 
@@ -293,7 +295,7 @@ class Fetcher:
         session = self._sessions.get(node)
         if session is None or session.life != life:
             incremental = now >= self._without_session_until.get(node, 0.0)
-            session = self._sessions[node] = FetchSession(node, life, incremental)
+            session = self._sessions[node] = FetchSession(node, life, incremental, LEVELS[self._config.isolation_level])
         return session
 
     def _on_answer(self, fetch: Fetch, future: asyncio.Future[FetchAnswer]) -> None:
@@ -350,6 +352,7 @@ class Fetcher:
                     self._failed(state, offset, error_from_proto(reported.error), reported, now)
                     continue
                 state.high_watermark = max(state.high_watermark, reported.high_watermark)
+                state.readable_end = max(state.readable_end, self._readable_end(reported))
                 state.failures = 0 if not entries else state.failures
                 # A replica that does not lead may not have reached the offset yet.
                 state.unproven = state.unproven and reported.high_watermark < offset
@@ -367,6 +370,11 @@ class Fetcher:
                 state.fetch_offset = _offset_after(entries[-1], offset)
         self._metrics.fetched(came_bytes, fetch.sent_at_s, now)
         return arrived
+
+    def _readable_end(self, reported: data_plane_pb2.FetchResult) -> int:
+        if self._config.isolation_level == "read_committed" and reported.HasField("last_stable_offset"):
+            return reported.last_stable_offset
+        return reported.high_watermark
 
     def _decode(self) -> None:
         """Verifies, decodes and queues received entries, as far as memory allows. Outside the lock, as it is most of

@@ -27,6 +27,7 @@ class PositionLookUps:
         self._cluster = cluster
         self._assignment = assignment
         self._wake = wake
+        self._isolation_level = config.isolation_level
         self._limit_s = config.request_timeout_ms / 1000
         self._tasks: dict[asyncio.Task[None], None] = {}
 
@@ -41,7 +42,7 @@ class PositionLookUps:
         failure: QuorumlogError | None = None
         found = {}
         try:
-            found = await find_offsets(self._cluster, wanted, self._limit_s) if wanted else {}
+            found = await find_offsets(self._cluster, wanted, self._limit_s, self._isolation_level) if wanted else {}
         except QuorumlogError as error:
             failure = error
         with self._assignment.lock:
@@ -69,7 +70,9 @@ class PositionLookUps:
         failure: QuorumlogError | None = None
         end = -1
         try:
-            end = (await find_offsets(self._cluster, {state.tp: LATEST}, self._limit_s))[state.tp].offset
+            # The end of all records: a reader of uncommitted ones may have committed beyond the last stable offset.
+            found = await find_offsets(self._cluster, {state.tp: LATEST}, self._limit_s, "read_uncommitted")
+            end = found[state.tp].offset
         except QuorumlogError as error:
             failure = error
         with self._assignment.lock:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from quorumlog.sdk.errors import CorruptRecordError, UnreadableBatchError
 from quorumlog.sdk.records.record_batch import DecodedBatch, DecodedRun, UnreadableBatch, decode, decode_runs
 from quorumlog.sdk.types import ConsumerRecord, Headers, TopicPartition
-from quorumlog.wire.entry import BatchHeader, TimestampType
+from quorumlog.wire.entry import BatchHeader, CorruptEntryError, TimestampType, is_of_transaction, verify_batch
 from quorumlog.wire.payload import (
     HEADERS,
     HEADERS_TYPE,
@@ -49,14 +49,16 @@ class FetchedRows(NamedTuple):
     """Rows of one stored batch, or of several that were decoded as one.
 
     The first row is at ``offset``. The others follow it one by one, except in a compacted batch, whose rows have
-    offsets of their own.
+    offsets of their own. Some have no row: they only move a reader to ``offset``, behind a batch that was skipped, or
+    behind markers and aborted records, which the node leaves out.
 
     Arguments:
         size_bytes: memory that the rows keep.
         leader_epoch: in which the batch was appended.
         stored_bytes: size of the entries that the rows come from.
         header: of the first of these.
-        skipped: the reason why there are no rows: the batch before ``offset`` is unreadable and was skipped.
+        skipped: set if the batch before ``offset`` is unreadable and was skipped.
+        covered_to: the offset after those behind the rows that hold no record for this reader; 0 without any.
     """
 
     tp: TopicPartition
@@ -67,6 +69,7 @@ class FetchedRows(NamedTuple):
     leader_epoch: int
     stored_bytes: int = 0
     skipped: UnreadableBatchError | None = None
+    covered_to: int = 0
 
     @classmethod
     def of_entry(cls, tp: TopicPartition, entry: bytes) -> FetchedRows:
@@ -92,10 +95,20 @@ class FetchedRows(NamedTuple):
         place = error.partition, error.next_offset, batch.header, _NO_ROWS
         return cls(*place, 0, batch.leader_epoch, stored_bytes, skipped=error)
 
+    @classmethod
+    def of_cover(cls, tp: TopicPartition, stored_bytes: int, header: BatchHeader, leader_epoch: int) -> FetchedRows:
+        """Returns no rows for a cover, or a marker: readers continue at the offset after it."""
+        return cls(tp, header.last_offset + 1, header, _NO_ROWS, 0, leader_epoch, stored_bytes)
+
+    @property
+    def is_empty(self) -> bool:
+        """True without rows: readers only continue at ``offset``."""
+        return not self.columns.num_rows
+
     @property
     def next_offset(self) -> int:
-        """The offset after the last row."""
-        return self._offset_of(self.columns.num_rows - 1) + 1
+        """The offset at which readers continue behind the rows."""
+        return max(self._offset_of(self.columns.num_rows - 1) + 1, self.covered_to)
 
     def _offset_of(self, row: int) -> int:
         if has_gaps(self.columns):
@@ -132,7 +145,7 @@ class FetchedRows(NamedTuple):
     def split(self, rows: int) -> tuple[FetchedRows, FetchedRows]:
         """Returns the first ``rows`` rows and the others; the latter, which keep the bytes alive, have the whole
         size."""
-        head = self._replace(columns=self.columns.slice(0, rows), size_bytes=0)
+        head = self._replace(columns=self.columns.slice(0, rows), size_bytes=0, covered_to=0)
         rest = self._replace(offset=self._offset_of(rows), columns=self.columns.slice(rows))
         return head, rest
 
@@ -193,11 +206,33 @@ def rows_from(
             if not skip_unreadable:
                 raise found
             yield FetchedRows.of_skipped(stored_bytes, part, found)
+        elif first.is_control:
+            yield FetchedRows.of_cover(tp, stored_bytes, first, part.leader_epochs[0])
         else:
             batch = DecodedBatch(first, part.leader_epochs[0], part.columns)
-            yield FetchedRows.of_batch(tp, stored_bytes, batch).starting_at(expected)
+            rows = FetchedRows.of_batch(tp, stored_bytes, batch).starting_at(expected)
+            cover = _cover_at(entries, number + len(headers), last_offset + 1)
+            if cover is not None:
+                # Together, so that a reader of the rows is behind the cover at once.
+                next(parts)
+                last_offset = cover.last_offset
+                covered_bytes = len(entries[number + len(headers)])
+                rows = rows._replace(stored_bytes=stored_bytes + covered_bytes, covered_to=last_offset + 1)
+                number += 1
+            yield rows
         number += len(headers)
         expected = last_offset + 1
+
+
+def _cover_at(entries: Sequence[bytes], number: int, offset: int) -> BatchHeader | None:
+    """Returns the header of an entry if it is an intact cover, or marker, at an offset."""
+    if number >= len(entries) or not is_of_transaction(entries[number]):
+        return None
+    try:
+        _, header = verify_batch(entries[number])
+    except CorruptEntryError:
+        return None  # Its own turn reports it, after the rows before it.
+    return header if header.is_control and header.base_offset == offset else None
 
 
 def _parts(entries: Sequence[bytes]) -> Iterator[DecodedRun | UnreadableBatch]:

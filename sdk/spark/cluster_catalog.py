@@ -10,6 +10,7 @@ from quorumlog.sdk.cluster.offset_search import EARLIEST, LATEST, OffsetSearch, 
 from quorumlog.sdk.cluster.request_parts import in_parts
 from quorumlog.sdk.errors import LeaderNotAvailableError, QuorumlogError, error_from_proto
 from quorumlog.sdk.failed_calls import error_from_rpc
+from quorumlog.sdk.isolation import IsolationLevel
 from quorumlog.sdk.spark.nodes import Patience, lagging_is_retriable, nodes_at
 from quorumlog.sdk.spark.planning import Bounds, Partition, TopicShape
 from quorumlog.sdk.types import TopicPartition
@@ -23,11 +24,15 @@ class ClusterCatalog:
 
     Arguments:
         newest: request topics from the controller, instead of from any node's possibly older metadata.
+        isolation_level: with ``read_committed`` partitions end at their last stable offsets.
     """
 
-    def __init__(self, bootstrap_servers: str, *, newest: bool) -> None:
+    def __init__(
+        self, bootstrap_servers: str, *, newest: bool, isolation_level: IsolationLevel = "read_committed"
+    ) -> None:
         self._nodes = nodes_at(bootstrap_servers)
         self._newest = newest
+        self._isolation_level: IsolationLevel = isolation_level
 
     def topic_names(self) -> Sequence[str]:
         """Returns all topics of the cluster except internal ones."""
@@ -42,14 +47,14 @@ class ClusterCatalog:
         }
 
     def bounds(self, shapes: Mapping[str, TopicShape], partitions: Sequence[Partition]) -> Mapping[Partition, Bounds]:
-        """Returns log start and high watermark of each partition, from its leader, as new as the call.
+        """Returns log start and end of each partition, from its leader, as new as the call.
 
         Raises:
             QuorumlogError: a partition stayed without a leader, or failed permanently.
         """
         wanted = [TopicPartition(*partition) for partition in partitions]
-        first = OffsetSearch(dict.fromkeys(wanted, EARLIEST))
-        last = OffsetSearch(dict.fromkeys(wanted, LATEST))
+        first = OffsetSearch(dict.fromkeys(wanted, EARLIEST), self._isolation_level)
+        last = OffsetSearch(dict.fromkeys(wanted, LATEST), self._isolation_level)
         self._search(shapes, (first, last))
         return {tp: Bounds(first.found[tp].offset, last.found[tp].offset) for tp in wanted}
 
@@ -61,7 +66,8 @@ class ClusterCatalog:
         Raises:
             QuorumlogError: a partition stayed without a leader, or failed permanently.
         """
-        search = OffsetSearch({TopicPartition(*partition): time_ms for partition, time_ms in times_ms.items()})
+        wanted = {TopicPartition(*partition): time_ms for partition, time_ms in times_ms.items()}
+        search = OffsetSearch(wanted, self._isolation_level)
         self._search(shapes, (search,))
         return {tp: None if place.offset < 0 else place.offset for tp, place in search.found.items()}
 

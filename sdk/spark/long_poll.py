@@ -25,6 +25,7 @@ def wait_beyond(
     bootstrap_servers: str, ends: Mapping[Partition, int], topic_ids: Mapping[str, bytes], limit_s: float
 ) -> bool:
     """Waits until a partition has a record at or after the given offset, which must be within its log or at its end.
+    Records of an open transaction do not count; the marker of an aborted one does, because readers pass it.
 
     Never raises: a leader that cannot be reached, or returns an error, is left to the caller's next check.
 
@@ -45,7 +46,13 @@ def wait_beyond(
         # One byte: only the arrival counts, the one batch is discarded.
         request = requests.setdefault(
             address,
-            pb.FetchRequest(max_wait_ms=int(limit_s * 1000), min_bytes=1, max_bytes=1, takes_kafka_batches=True),
+            pb.FetchRequest(
+                max_wait_ms=int(limit_s * 1000),
+                min_bytes=1,
+                max_bytes=1,
+                takes_kafka_batches=True,
+                isolation_level=pb.ISOLATION_LEVEL_READ_COMMITTED,
+            ),
         )
         request.partitions.add(
             topic_id=topic_ids[topic],

@@ -17,10 +17,10 @@ Partition = tuple[str, int]
 
 
 class Bounds(NamedTuple):
-    """Log start and high watermark of a partition."""
+    """Log start and end of a partition. For readers of committed records, it ends at the last stable offset."""
 
     log_start: int
-    high_watermark: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Catalog(Protocol):
         """Returns the existing topics of these names."""
 
     def bounds(self, shapes: Mapping[str, TopicShape], partitions: Sequence[Partition]) -> Mapping[Partition, Bounds]:
-        """Returns log start and high watermark of each partition."""
+        """Returns log start and end of each partition."""
 
     def offsets_at(
         self, shapes: Mapping[str, TopicShape], times_ms: Mapping[Partition, int]
@@ -211,14 +211,14 @@ def resolve(
             raise _too_late(spec, partition)
         wanted = LATEST
     if wanted < 0:
-        return bounds.log_start if wanted == EARLIEST else bounds.high_watermark
-    nearest = min(max(wanted, bounds.log_start), bounds.high_watermark)
+        return bounds.log_start if wanted == EARLIEST else bounds.end
+    nearest = min(max(wanted, bounds.log_start), bounds.end)
     if nearest == wanted or spec.by_time or not strict:
         return nearest
     topic, number = partition
     raise DataLossError(
         f"option {spec.option} asks for offset {wanted} of topic {topic} partition {number}, which holds"
-        f" [{bounds.log_start}, {bounds.high_watermark}): correct it, or set failOnDataLoss to false to read what is"
+        f" [{bounds.log_start}, {bounds.end}): correct it, or set failOnDataLoss to false to read what is"
         " there"
     )
 

@@ -111,13 +111,18 @@ def _stored(
     starts: Mapping[TargetPartition, int],
     shapes: Mapping[str, TopicShape],
 ) -> Iterator[StoredBatch]:
-    bounds = ClusterCatalog(bootstrap_servers, newest=False).bounds(shapes, list(starts))
+    # All records: those behind another producer's open transaction are this work's own, too.
+    catalog = ClusterCatalog(bootstrap_servers, newest=False, isolation_level="read_uncommitted")
+    bounds = catalog.bounds(shapes, list(starts))
     for target, first in starts.items():
-        start, end = max(first, bounds[target].log_start), bounds[target].high_watermark
+        start, end = max(first, bounds[target].log_start), bounds[target].end
         wanted = OffsetRange(target.topic, shapes[target.topic].topic_id, target.partition, start, end)
         next_sequences = dict.fromkeys(producer_ids, 0)
         # A batch that cannot be decoded was not written by this sink: another producer's must not stop it.
-        for rows in stored_rows(bootstrap_servers, wanted, fail_on_data_loss=False, skip_unreadable=True):
+        stored = stored_rows(
+            bootstrap_servers, wanted, fail_on_data_loss=False, skip_unreadable=True, isolation_level="read_uncommitted"
+        )
+        for rows in stored:
             if rows.producer_epoch != epoch or rows.producer_id not in producer_ids:
                 continue
             yield StoredBatch(target, rows.producer_id, rows.columns, rows.sequence == next_sequences[rows.producer_id])

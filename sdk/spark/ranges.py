@@ -16,7 +16,8 @@ _REMOVED = "retention or delete-records removed them"
 def exact(stored: Iterable[StoredRows], wanted: OffsetRange, fail_on_data_loss: bool) -> Iterator[StoredRows]:
     """Clips fetched batches to the range, and verifies that no offset is missing.
 
-    Exceptions are offsets removed by compaction, and unreadable batches that were skipped, which are logged.
+    Exceptions are offsets removed by compaction, those of markers and aborted records, and unreadable batches that were
+    skipped, which are logged.
 
     Raises:
         DataLossError: offsets of the range are missing, and ``fail_on_data_loss`` is set. Without it they are left out
@@ -33,7 +34,7 @@ def exact(stored: Iterable[StoredRows], wanted: OffsetRange, fail_on_data_loss: 
                 "topic %s partition %d: offsets [%d, %d) cannot be read and were skipped, since onCorrupt is skip: %s",
                 wanted.topic, wanted.partition, rows.offset, rows.end, rows.skipped.reason,
             )  # fmt: skip
-        elif (piece := rows.clip(expected, wanted.end)).columns.num_rows:
+        elif not rows.is_empty and (piece := rows.clip(expected, wanted.end)).columns.num_rows:
             yield piece
         expected = rows.end
         if expected >= wanted.end:

@@ -37,6 +37,7 @@ class StoredRows(NamedTuple):
         producer_id, producer_epoch: of the idempotent producer that wrote them; -1 for others, and once compacted.
         sequence: of the first row, among that producer's records of the epoch in the partition.
         skipped: why there are no rows: the batch at ``offset`` is unreadable and was skipped.
+        covers_to: the offset after a cover, which starts at ``offset`` and has no rows; 0 for other batches.
     """
 
     offset: int
@@ -49,12 +50,20 @@ class StoredRows(NamedTuple):
     producer_epoch: int = -1
     sequence: int = -1
     skipped: UnreadableBatchError | None = None
+    covers_to: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """True for offsets without rows: a batch that was skipped, or a cover."""
+        return self.skipped is not None or self.covers_to > 0
 
     @property
     def end(self) -> int:
-        """The offset after the last row."""
+        """The offset after the last row, or after the batch without rows."""
         if self.skipped is not None:
             return self.skipped.next_offset
+        if self.covers_to:
+            return self.covers_to
         if self.offsets is not None and len(self.offsets):
             last: int = self.offsets[-1].as_py()
             return last + 1

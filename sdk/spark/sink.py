@@ -466,14 +466,14 @@ def first_look(options: WriteOptions, shapes: Mapping[str, TopicShape], timestam
     return runs.Note(
         timestamp_ms=timestamp_ms,
         partition_counts={topic: shape.partition_count for topic, shape in shapes.items()},
-        ends={target: bounds[target].high_watermark for target in partitions},
+        ends={target: bounds[target].end for target in partitions},
         ids={topic: zlib.crc32(shape.topic_id) for topic, shape in shapes.items()},
         nonce=secrets.token_hex(4),
     )
 
 
 def _catalog(options: WriteOptions) -> ClusterCatalog:
-    return ClusterCatalog(options.bootstrap_servers, newest=False)
+    return ClusterCatalog(options.bootstrap_servers, newest=False, isolation_level="read_uncommitted")
 
 
 def shapes_of(options: WriteOptions, topics: list[str]) -> dict[str, TopicShape]:

@@ -68,7 +68,7 @@ class Standing:
     @property
     def backlog(self) -> dict[Partition, int]:
         """Number of waiting offsets in each partition."""
-        return {partition: self.view.bounds[partition].high_watermark - at for partition, at in self.floor.items()}
+        return {partition: self.view.bounds[partition].end - at for partition, at in self.floor.items()}
 
     def after(self, most: int | None) -> StreamOffset:
         """Returns the end of a micro-batch that starts here and covers all waiting offsets, or about ``most`` of
@@ -124,13 +124,13 @@ def standing(start: StreamOffset, view: LogView, options: ReadOptions) -> Standi
     floor: dict[Partition, int] = {}
     begins: dict[Partition, int] = {}
     for partition in view.selected.partitions:
-        log_start, high_watermark = view.bounds[partition]
+        log_start, end = view.bounds[partition]
         position = known.get(partition, 0)
         if position < log_start:
             losses.append(_overtaken(partition, position, log_start, partition in known))
-        if position > high_watermark:
-            losses.append(_shrunk(partition, position, high_watermark))
-        floor[partition] = min(max(position, log_start), high_watermark)
+        if position > end:
+            losses.append(_shrunk(partition, position, end))
+        floor[partition] = min(max(position, log_start), end)
         if partition not in known or start.initial:
             begins[partition] = floor[partition]
     if losses and options.fail_on_data_loss:
@@ -174,6 +174,6 @@ def _overtaken(partition: Partition, position: int, log_start: int, read_before:
     )
 
 
-def _shrunk(partition: Partition, position: int, high_watermark: int) -> str:
+def _shrunk(partition: Partition, position: int, end: int) -> str:
     topic, number = partition
-    return f"topic {topic} partition {number} ends at offset {high_watermark}, and the query has come to {position}"
+    return f"topic {topic} partition {number} ends at offset {end}, and the query has come to {position}"

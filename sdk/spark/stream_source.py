@@ -185,7 +185,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 patience.pause(lagging_is_retriable(error))
 
     def _wait(self, view: LogView, limit_s: float) -> None:
-        ends = {partition: bounds.high_watermark for partition, bounds in view.bounds.items()}
+        ends = {partition: bounds.end for partition, bounds in view.bounds.items()}
         long_poll.wait_beyond(self._options.read.bootstrap_servers, ends, view.topic_ids(), limit_s)
 
     def _catalog(self, *, newest: bool) -> ClusterCatalog:
@@ -195,7 +195,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Returns the last known ends of the log, for the query's progress."""
         if self._seen is None:
             return None
-        ends = {partition: bounds.high_watermark for partition, bounds in self._seen.bounds.items()}
+        ends = {partition: bounds.end for partition, bounds in self._seen.bounds.items()}
         return StreamOffset(ends, self._seen.topic_ids()).to_json()
 
     # --- a micro-batch -------------------------------------------------------------------------------------------

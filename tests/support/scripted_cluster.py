@@ -17,7 +17,7 @@ import grpc.aio
 
 from quorumlog.local.ports import ReservedPorts
 from quorumlog.v1 import admin_pb2, admin_pb2_grpc, data_plane_pb2, data_plane_pb2_grpc, errors_pb2
-from quorumlog.wire.entry import BatchHeader, parse_header, seal_batch, verify
+from quorumlog.wire.entry import BatchHeader, build_cover, parse_header, seal_batch, verify
 
 TOPIC_ID = b"0123456789abcdef"
 Code = errors_pb2.ErrorCode
@@ -25,7 +25,12 @@ Code = errors_pb2.ErrorCode
 
 @dataclass
 class Log:
-    """One partition: its batches, its leader, and its producers."""
+    """One partition: its batches, its leader, and its producers.
+
+    Arguments:
+        stable: its last stable offset; None: its end.
+        gaps_before: offsets below it may be missing.
+    """
 
     leader: int = 1
     leader_epoch: int = 1
@@ -34,6 +39,8 @@ class Log:
     log_start: int = 0
     next_sequence: dict[int, int] = field(default_factory=dict)
     remembered: dict[int, deque[tuple[int, int]]] = field(default_factory=dict)
+    stable: int | None = None
+    gaps_before: int = 0
 
     def append(self, batch: bytes) -> tuple[int, errors_pb2.ErrorCode.ValueType]:
         """Appends a batch or recognises it; its base offset and the error code, if any."""
@@ -56,6 +63,21 @@ class Log:
         )
         self.next_offset += header.record_count
         return base, Code.NONE
+
+    def cover(self, offsets: int) -> None:
+        """Appends a cover, as of markers or aborted records."""
+        self.entries.append(build_cover(1, self.next_offset, self.next_offset + offsets - 1))
+        self.next_offset += offsets
+
+    def leave_out(self, offsets: int) -> None:
+        """Leaves offsets out, which no cover has."""
+        self.next_offset += offsets
+        self.gaps_before = self.next_offset
+
+    def end_for(self, level: data_plane_pb2.IsolationLevel.ValueType) -> int:
+        """The end for readers of an isolation level."""
+        is_committed = level == data_plane_pb2.ISOLATION_LEVEL_READ_COMMITTED
+        return self.stable if is_committed and self.stable is not None else self.next_offset
 
     def headers(self) -> list[BatchHeader]:
         """The headers of all batches."""
@@ -245,7 +267,7 @@ class _Node(data_plane_pb2_grpc.DataPlaneServicer, admin_pb2_grpc.AdminServicer)
             if log.leader != self.node_id:
                 result.error.CopyFrom(error(Code.NOT_LEADER_OR_FOLLOWER, leader=(log.leader, log.leader_epoch)))
             else:
-                result.offset = log.log_start if wanted.timestamp_ms == -2 else log.next_offset
+                result.offset = log.log_start if wanted.timestamp_ms == -2 else log.end_for(request.isolation_level)
         return response
 
     async def InitProducerId(
@@ -437,7 +459,7 @@ class ScriptedCluster:
         while True:
             response = data_plane_pb2.FetchResponse()
             for wanted in request.partitions:
-                self.add_result(node_id, wanted, response)
+                self.add_result(node_id, wanted, response, request.isolation_level)
             if any(result.entries or result.HasField("error") for result in response.results):
                 return response
             if asyncio.get_running_loop().time() >= deadline:
@@ -445,7 +467,11 @@ class ScriptedCluster:
             await asyncio.sleep(0.005)
 
     def add_result(
-        self, node_id: int, wanted: data_plane_pb2.FetchPartition, response: data_plane_pb2.FetchResponse
+        self,
+        node_id: int,
+        wanted: data_plane_pb2.FetchPartition,
+        response: data_plane_pb2.FetchResponse,
+        level: data_plane_pb2.IsolationLevel.ValueType,
     ) -> None:
         """Adds what one partition has from the wanted offset on."""
         log = self.logs[wanted.partition]
@@ -455,6 +481,8 @@ class ScriptedCluster:
             high_watermark=log.next_offset,
             log_start_offset=log.log_start,
             leader_epoch=log.leader_epoch,
+            last_stable_offset=log.stable,
+            compacted_offset=log.gaps_before,
         )
         if log.leader != node_id:
             result.error.CopyFrom(error(Code.NOT_LEADER_OR_FOLLOWER, leader=(log.leader, log.leader_epoch)))
@@ -463,7 +491,8 @@ class ScriptedCluster:
         else:
             size = 0
             for entry in log.entries:
-                if parse_header(entry).last_offset >= wanted.fetch_offset and (
+                header = parse_header(entry)
+                if wanted.fetch_offset <= header.last_offset < log.end_for(level) and (
                     not size or size + len(entry) <= wanted.max_bytes
                 ):
                     result.entries.append(entry)

@@ -47,8 +47,8 @@ class SinkWorld:
         # The sink itself only asks them to apply what was done.
         monkeypatch.setattr(sink, "nodes_at", lambda servers: SimpleNamespace(wait_until_heard=self.hear))
         monkeypatch.setattr(sink, "_producer", self._producer)
-        monkeypatch.setattr(sink, "ClusterCatalog", lambda servers, *, newest: self)
-        monkeypatch.setattr(earlier_runs, "ClusterCatalog", lambda servers, *, newest: self)
+        monkeypatch.setattr(sink, "ClusterCatalog", lambda servers, *, newest, isolation_level: self)
+        monkeypatch.setattr(earlier_runs, "ClusterCatalog", lambda servers, *, newest, isolation_level: self)
         monkeypatch.setattr(earlier_runs, "stored_rows", self._stored_rows)
 
     def values(self) -> Counter[bytes]:
@@ -74,7 +74,7 @@ class SinkWorld:
         return sum(rows.columns.num_rows for rows in self.logs[place])
 
     def _stored_rows(
-        self, servers: str, wanted: OffsetRange, fail_on_data_loss: bool, *, skip_unreadable: bool
+        self, servers: str, wanted: OffsetRange, fail_on_data_loss: bool, *, skip_unreadable: bool, isolation_level: str
     ) -> Iterator[StoredRows]:
         for rows in self.logs[wanted.topic, wanted.partition]:
             if wanted.start <= rows.offset < wanted.end:
