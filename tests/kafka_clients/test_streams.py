@@ -66,7 +66,8 @@ def is_compacted(cluster: LocalCluster, topic: str) -> bool:
     return any("partition_compacted" in line and f"{topic}-0" in line for line in lines)
 
 
-def test_windowed_and_session_counts_are_exact(cluster: LocalCluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+def test_windowed_and_session_counts_are_exact(cluster: LocalCluster, tmp_path: Path, guarantee: str) -> None:
     """The leader of a changelog is killed; then the program starts without its state, restores it from the changelogs,
     and counts on from there."""
     program = _java(STREAMS_JARS, "StreamsCounts")
@@ -74,7 +75,9 @@ def test_windowed_and_session_counts_are_exact(cluster: LocalCluster, tmp_path: 
     with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         admin.create_topics([NewTopic(name, 1, 3) for name in ("clicks", "windows", "sessions")])
         for half in (1, 2):
-            with running(f"streams-{half}", [*program, cluster.kafka_bootstrap_servers, tmp_path / str(half)]):
+            with running(
+                f"streams-{half}", [*program, cluster.kafka_bootstrap_servers, tmp_path / str(half), guarantee]
+            ):
                 send_half(cluster, base_ms)
                 if half == 1:
                     until(lambda: set(CHANGELOGS) <= set(admin.list_topics()), "the changelogs exist")

@@ -1,5 +1,5 @@
 // Counts records by key with Kafka Streams, in windows of ten minutes and in sessions that five minutes end:
-// java -cp JARS StreamsCounts SERVERS STATE_FOLDER. Results are KEY@START-END and the count; SIGINT ends it.
+// java -cp JARS StreamsCounts SERVERS STATE_FOLDER GUARANTEE. Results are KEY@START-END and the count; SIGINT ends it.
 import java.time.Duration;
 import java.util.Properties;
 import java.util.concurrent.CountDownLatch;
@@ -22,6 +22,7 @@ public class StreamsCounts {
         properties.put(StreamsConfig.APPLICATION_ID_CONFIG, "counts");
         properties.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[0]);
         properties.put(StreamsConfig.STATE_DIR_CONFIG, arguments[1]);
+        properties.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, arguments[2]);
         properties.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         properties.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         properties.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, 3);
