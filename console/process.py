@@ -128,6 +128,7 @@ async def serve(options: ConsoleOptions, announce: Callable[[str], None], nodes:
         bootstrap_servers=options.bootstrap_servers,
         request_timeout_ms=REQUEST_TIMEOUT_MS,
         client_id=CLIENT_ID,
+        isolation_level="read_uncommitted",  # Ends as nodes describe them, from which rates are computed, too.
         **options.security,
     )
     async with admin, consumer:

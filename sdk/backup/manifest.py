@@ -65,8 +65,9 @@ class PartitionBackup:
 
     Arguments:
         log_start_offset: the first offset that was kept.
-        end_offset: the high watermark: the backup has all committed records before it.
-        compacted_offset: below it offsets may be missing, because only the last record of each key is kept.
+        end_offset: the last stable offset: the backup has all committed records before it.
+        compacted_offset: below it offsets may be missing: of records that compaction has removed, of markers and of
+            records of aborted transactions.
         segments: in offset order.
         producers: the file of the partition's producer state; None without any.
         not_backed_up: ranges of offsets that the log had removed before they were backed up.

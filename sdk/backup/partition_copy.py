@@ -1,6 +1,7 @@
 """Copies one partition from its leader while the cluster runs.
 
-The leader reports the end of the log and its producers at one moment; only records committed by then are copied. New
+The leader reports the end of the log and its producers at one moment; only records committed by then are copied, up to
+the last stable offset. Markers and records of aborted transactions leave gaps, as those that compaction removes. New
 data is added to an existing backup: batches never change, so those in the backup stay. Compaction is the exception.
 Where it is ahead of the backup, a record of the backup may have been removed together with the tombstone that deleted
 it, and the backup would restore the record: then the partition is copied again.
@@ -9,7 +10,7 @@ it, and the backup would restore the record: then the partition is copied again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from quorumlog.sdk.backup.manifest import BackupFile, CorruptBackupError, PartitionBackup, SegmentFile
@@ -40,6 +41,8 @@ from quorumlog.wire.entry import CorruptEntryError
 
 #: Time limit of one request to a leader.
 ATTEMPT_S = 10.0
+#: Bytes of a batch in the digests of a producer's epoch.
+_DIGEST_BYTES = 12
 #: Attempts for a log that is trimmed, or compacted, faster than it is copied.
 ATTEMPTS = 5
 
@@ -110,9 +113,12 @@ class PartitionCopy:
         return f"{self._tp.topic}-{self._tp.partition}"
 
     async def _try_copy(self, before: PartitionBackup | None) -> PartitionBackup:
-        end = (await find_offsets(self._cluster, {self._tp: LATEST}, self._options.limit_s))[self._tp].offset
+        end = (await find_offsets(self._cluster, {self._tp: LATEST}, self._options.limit_s, "read_uncommitted"))[
+            self._tp
+        ].offset
         begun_s = self._runtime.monotonic_s()
         log, producers = await self._describe(end)
+        end = _end_of(log)
         if before is not None and before.end_offset > log.high_watermark:
             raise IllegalStateError(
                 f"{self._name} ends at offset {log.high_watermark}, the backup at {before.end_offset}: records were"
@@ -120,28 +126,33 @@ class PartitionCopy:
             )
         kept: list[SegmentFile] = []
         missing: list[tuple[int, int]] = []
-        position = log.log_start_offset
+        position, gaps_before = log.log_start_offset, log.compacted_offset
         if before is not None and log.compacted_offset <= before.end_offset:
             kept = [segment for segment in before.segments if segment.end_offset > log.log_start_offset]
             missing = [gap for gap in before.not_backed_up if gap[1] > log.log_start_offset]
             if before.end_offset < log.log_start_offset:
                 missing = [(before.end_offset, log.log_start_offset)]
             position = max(position, before.end_offset)
+            gaps_before = max(gaps_before, before.compacted_offset)
+            end = max(end, before.end_offset)
         if log.compacted_offset == 0:
-            found = await self._unfinished(position, log.high_watermark, {segment.file.name for segment in kept})
+            found = await self._unfinished(position, end, {segment.file.name for segment in kept})
             kept += found
             position = found[-1].end_offset if found else position
-        copied, compacted = await self._read(position, log)
+        copied, gaps_seen = await self._read(position, log)
         took_ms = (self._runtime.monotonic_s() - begun_s) * 1000
-        if compacted > log.compacted_offset and took_ms >= self._delete_retention_ms:
-            # A tombstone that was removed before it was read may have deleted records that were read first.
-            raise _MovedOnError
-        file, count = await self._write_producers(producers)
+        if gaps_seen > log.compacted_offset and took_ms >= self._delete_retention_ms:
+            # The gaps may be of transactions only.
+            after, _ = await self._describe(log.high_watermark)
+            if after.compacted_offset > log.compacted_offset:
+                # A tombstone that was removed before it was read may have deleted records that were read first.
+                raise _MovedOnError
+        file, count = await self._write_producers(_as_of(end, producers))
         return PartitionBackup(
             number=self._tp.partition,
             log_start_offset=log.log_start_offset,
-            end_offset=log.high_watermark,
-            compacted_offset=max(compacted, log.compacted_offset),
+            end_offset=end,
+            compacted_offset=max(gaps_before, gaps_seen),
             segments=(*kept, *copied),
             producers=file,
             producer_count=count,
@@ -214,35 +225,38 @@ class PartitionCopy:
         return found
 
     async def _read(self, position: int, log: admin_pb2.DescribePartitionLogResponse) -> tuple[list[SegmentFile], int]:
-        """Copies the batches from ``position`` to the log's end; also returns how far the log was compacted during the
-        copy."""
+        """Copies the batches from ``position`` to the end of what is copied; also returns the offset below which some
+        were missing."""
         segments: list[SegmentFile] = []
         builder = SegmentBuilder()
-        compacted = log.compacted_offset
-        while position < log.high_watermark:
+        end, gaps_before = _end_of(log), log.compacted_offset
+        while position < end:
             result = await self._fetch(position)
-            compacted = max(compacted, result.told.compacted_offset)
+            gaps_before = max(gaps_before, result.told.compacted_offset)
             before = position
             for batch in _batches_of(result, self._name):
-                if batch.header.base_offset >= log.high_watermark:
+                if batch.header.base_offset >= end:
                     break
-                if batch.header.base_offset > position >= compacted:
+                if batch.header.base_offset > position >= gaps_before:
                     raise IllegalStateError(
                         f"{self._name} has no records from {position} on: its node must be looked at"
                     )
-                builder.add(batch)
                 position = batch.header.last_offset + 1
+                if batch.header.is_control:
+                    gaps_before = max(gaps_before, position)
+                    continue  # A cover: a restored log has a gap there.
+                builder.add(batch)
                 self._options.count_bytes(len(batch.entry))
                 if builder.size_bytes >= self._options.sizes.segment_bytes:
                     segments.append(await self._write(builder))
                     builder = SegmentBuilder()
             if position == before:
-                if compacted < log.high_watermark:
+                if gaps_before < end:
                     raise IllegalStateError(f"{self._name} gives no records from {position} on: look at its leader")
-                break  # All remaining records were deleted by compaction.
+                break  # Compaction has removed all remaining records.
         if builder.size_bytes:
             segments.append(await self._write(builder))
-        return segments, compacted
+        return segments, min(gaps_before, end)
 
     async def _write(self, builder: SegmentBuilder) -> SegmentFile:
         segment, content = builder.build(self._folder, self._options.sequence)
@@ -255,7 +269,11 @@ class PartitionCopy:
             _, node = await self._cluster.require_leader(*self._tp)
             most_bytes = self._options.sizes.fetch_bytes
             request = data_plane_pb2.FetchRequest(
-                max_wait_ms=500, min_bytes=1, max_bytes=most_bytes, takes_kafka_batches=True
+                max_wait_ms=500,
+                min_bytes=1,
+                max_bytes=most_bytes,
+                takes_kafka_batches=True,
+                isolation_level=data_plane_pb2.ISOLATION_LEVEL_READ_COMMITTED,
             )
             request.partitions.add(
                 topic_id=self._topic_id,
@@ -284,6 +302,34 @@ class PartitionCopy:
             return await self._cluster.retrying(attempt, self._options.limit_s, f"the copy of {self._name}")
         except OffsetOutOfRangeError:
             raise _MovedOnError from None
+
+
+def _end_of(log: admin_pb2.DescribePartitionLogResponse) -> int:
+    """Returns the end of what a backup copies."""
+    return log.last_stable_offset if log.HasField("last_stable_offset") else log.high_watermark
+
+
+def _as_of(end: int, producers: Iterable[admin_pb2.ProducerRecord]) -> list[admin_pb2.ProducerRecord]:
+    """Returns the producers as they were when the log ended at an offset, after which they may have written more.
+
+    One whose remembered batches are all after it is left out: what it wrote before is unknown.
+    """
+    kept: list[admin_pb2.ProducerRecord] = []
+    for record in producers:
+        later = [batch for batch in record.batches if batch.base_offset >= end]
+        if not later:
+            kept.append(record)
+            continue
+        if len(later) == len(record.batches):
+            continue
+        before = admin_pb2.ProducerRecord()
+        before.CopyFrom(record)
+        del before.batches[-len(later) :]
+        before.records -= sum(batch.record_count for batch in later)
+        if before.replayable:
+            before.digests = before.digests[: -len(later) * _DIGEST_BYTES]
+        kept.append(before)
+    return kept
 
 
 def _batches_of(result: FetchedResult, name: str) -> list[BackedUpBatch]:

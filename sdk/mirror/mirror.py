@@ -323,18 +323,20 @@ class Mirror:
                 copied.stalled_s = now_s if is_quiet else None
             elif now_s - copied.stalled_s >= STALLED_S:
                 copied.stalled_s = None
-                if self._can_be_asked(tp):
+                if self._has_more(tp):
                     self._skip_unreadable(tp, copied.next_source, "the source returns nothing from there on", found)
                     self._read_on({place: its.end for place, its in found.items()})
 
-    def _can_be_asked(self, tp: TopicPartition) -> bool:
-        """True if the partition has a leader that responds: a batch of any other one may be readable later."""
+    def _has_more(self, tp: TopicPartition) -> bool:
+        """True if the partition has a leader that responds, and records that can be read now. A batch of any other one
+        may be readable later, and what follows the start of an open transaction, once that has ended."""
+        copied = self._copied[tp]
         try:
-            self._source.bounds(tp)
+            _, end = self._source.bounds(tp)
         except NetworkError as problem:
             _log.warning("%s-%d is not available in the source: %s", tp.topic, tp.partition, problem.message)
             return False
-        return True
+        return end > max(copied.next_source, copied.end)
 
     def _skip_unreadable(self, tp: TopicPartition, at: int, why: str, found: dict[TopicPartition, _Gathered]) -> None:
         end = self._skip_to.get(tp, 0)

@@ -177,7 +177,7 @@ class KafkaSource:
         return [SourceTopic(name, count, configs.get(name, {})) for name, count in sorted(found.items())]
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
-        """Returns the first offset of a partition, and the one behind its last record."""
+        """Returns the first offset of a partition, and its end: the last stable offset."""
         place = self._kafka.TopicPartition(partition.topic, partition.partition)
         low, high = self._asked(self._consumer.get_watermark_offsets, place, timeout=ANSWER_WITHIN_S, cached=False)
         return int(low), int(high)

@@ -177,6 +177,8 @@ def _description(partition: Partition, after: int) -> admin_pb2.DescribePartitio
         restore_id=restoration.restore_id if restoration is not None else b"",
         restoring=partition.restoring,
     )
+    if partition.last_stable_offset < partition.high_watermark:
+        response.last_stable_offset = partition.last_stable_offset
     size = 0
     for record in partition.producers.records(after):
         if size >= PAGE_BYTES:

@@ -202,3 +202,18 @@ def test_a_schema_that_cannot_be_served_is_refused(fields: list[StructField], wo
         check_projection(StructType(fields), include_headers=True)
     for word in words:
         assert word in str(raised.value)
+
+
+def cover(offset: int, end: int) -> StoredRows:
+    """What a node gives in place of markers and aborted records."""
+    return StoredRows(offset, 0, None, pa.RecordBatch.from_pylist([], LOG_SCHEMA), covers_to=end)
+
+
+def test_ranges_end_with_a_cover() -> None:
+    """No row comes of it, and nothing is missing."""
+    rows = [stored(0, [b"a", b"b"]), cover(2, 5)]
+    assert [piece.offset for piece in exact(rows, OffsetRange("t", b"", 0, 0, 5), True)] == [0]
+    assert [piece.offset for piece in exact(rows, OffsetRange("t", b"", 0, 1, 3), True)] == [1]
+    assert list(exact([cover(2, 5)], OffsetRange("t", b"", 0, 3, 4), True)) == []
+    with pytest.raises(DataLossError):
+        list(exact(rows, OffsetRange("t", b"", 0, 0, 6), True))

@@ -2320,6 +2320,7 @@ class DescribePartitionLogResponse(_message.Message):
     APPLIED_INDEX_FIELD_NUMBER: _builtins.int
     RESTORE_ID_FIELD_NUMBER: _builtins.int
     RESTORING_FIELD_NUMBER: _builtins.int
+    LAST_STABLE_OFFSET_FIELD_NUMBER: _builtins.int
     log_start_offset: _builtins.int
     """The first offset that is kept."""
     high_watermark: _builtins.int
@@ -2336,6 +2337,8 @@ class DescribePartitionLogResponse(_message.Message):
     """The restore that the partition comes from, or is in; empty without one."""
     restoring: _builtins.bool
     """True until that restore is finished."""
+    last_stable_offset: _builtins.int
+    """The offset up to which every transaction has ended. Absent: the high watermark."""
     @_builtins.property
     def error(self) -> _errors_pb2.Error:
         """Absent on success."""
@@ -2357,12 +2360,15 @@ class DescribePartitionLogResponse(_message.Message):
         applied_index: _builtins.int = ...,
         restore_id: _builtins.bytes = ...,
         restoring: _builtins.bool = ...,
+        last_stable_offset: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_stable_offset", b"_last_stable_offset", "error", b"error", "last_stable_offset", b"last_stable_offset"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "compacted_offset", b"compacted_offset", "error", b"error", "high_watermark", b"high_watermark", "leader_epoch", b"leader_epoch", "log_start_offset", b"log_start_offset", "more", b"more", "producers", b"producers", "restore_id", b"restore_id", "restoring", b"restoring"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_stable_offset", b"_last_stable_offset", "applied_index", b"applied_index", "compacted_offset", b"compacted_offset", "error", b"error", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "leader_epoch", b"leader_epoch", "log_start_offset", b"log_start_offset", "more", b"more", "producers", b"producers", "restore_id", b"restore_id", "restoring", b"restoring"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__last_stable_offset: _TypeAlias = _typing.Literal["last_stable_offset"]  # noqa: Y015
+    _WhichOneofArgType__last_stable_offset: _TypeAlias = _typing.Literal["_last_stable_offset", b"_last_stable_offset"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__last_stable_offset) -> _WhichOneofReturnType__last_stable_offset | None: ...
 
 Global___DescribePartitionLogResponse: _TypeAlias = DescribePartitionLogResponse  # noqa: Y015
 

@@ -137,6 +137,20 @@ def test_a_source_that_stalls_ends_the_mirror() -> None:
     assert clock.now_s >= begun_s + STALLED_S
 
 
+def test_open_transactions_do_not_stall_the_mirror() -> None:
+    """The library reports the high watermark, and returns nothing behind the last stable offset."""
+    copier, source, clock = stalled({})
+    source.bounds = lambda partition: (0, 1)  # type: ignore[method-assign]
+    for _ in range(3):
+        clock.now_s += STALLED_S + 10
+        assert copier.lap() == 0
+    source.bounds = lambda partition: (0, 9)  # type: ignore[method-assign]
+    assert copier.lap() == 0
+    clock.now_s += STALLED_S + 10
+    with pytest.raises(IllegalStateError, match="the batch at offset 1"):
+        copier.lap()
+
+
 def test_a_stalled_batch_is_skipped_on_request(caplog: pytest.LogCaptureFixture) -> None:
     copier, source, clock = stalled({ORDERS: 4})
     assert copier.lap() == 0
