@@ -74,7 +74,7 @@ class Run:
         """Starts the program with a new, empty folder."""
         folder = self._folder / ("kept" if self.framework.keeps_folder else name)
         folder.mkdir(exist_ok=True)
-        command = [*self._command, folder]
+        command = [*self._command, folder, *filter(None, [self.framework.guarantee])]
         return running(f"{self.framework.program}-{name}", command, cwd=folder, env=self._environment)
 
     def send(self, end: int) -> None:

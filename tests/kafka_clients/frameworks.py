@@ -35,7 +35,7 @@ class Framework:
 
     Arguments:
         row: its name in docs/use/frameworks.md.
-        program: is called with the addresses of the nodes and a folder, which is new for each process.
+        program: is called with the addresses of the nodes, a folder, which is new for each process, and the guarantee.
         requirements: for pip, or modules of Go. The first one is the framework.
         sums: the program sums the numbers of each key and minute; otherwise it passes them on.
         may_repeat: the framework documents that a record may be processed again after a fault.
@@ -44,6 +44,7 @@ class Framework:
         changelog: the topic of the framework's state, and its ``cleanup.policy``.
         header: every result has this header.
         jars: what it needs of Maven; their folder is in the environment variable ``JARS``.
+        guarantee: what the program is asked to guarantee, if it can be chosen.
     """
 
     row: str
@@ -56,6 +57,7 @@ class Framework:
     changelog: tuple[str, str] | None = None
     header: str = ""
     jars: JarSet | None = None
+    guarantee: str = ""
 
     @property
     def version(self) -> str:
@@ -69,6 +71,16 @@ FRAMEWORKS = (
         ("quixstreams==3.28.1", "confluent-kafka==2.12.2"),
         sums=True,
         changelog=("changelog__quix--numbers--tumbling_window_60000_sum", "compact"),
+        guarantee="at-least-once",
+    ),
+    Framework(
+        "Quix Streams, exactly once",
+        "quix_app",
+        ("quixstreams==3.28.1", "confluent-kafka==2.12.2"),
+        sums=True,
+        may_repeat=False,
+        changelog=("changelog__quix--numbers--tumbling_window_60000_sum", "compact"),
+        guarantee="exactly-once",
     ),
     Framework(
         "Faust, windowed table",

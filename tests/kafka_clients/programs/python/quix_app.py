@@ -1,4 +1,4 @@
-"""Sums numbers by key and minute with Quix Streams, at least once: ``quix_app.py SERVERS FOLDER``.
+"""Sums numbers by key and minute with Quix Streams: ``quix_app.py SERVERS FOLDER GUARANTEE``.
 
 The sums are kept in FOLDER and in a changelog topic. Each change of a sum is a record of ``results``.
 """
@@ -10,12 +10,12 @@ from typing import Any
 
 from quixstreams import Application
 
-servers, folder = sys.argv[1:3]
+servers, folder, guarantee = sys.argv[1:4]
 app = Application(
     broker_address=servers,
     consumer_group="quix",
     auto_offset_reset="earliest",
-    processing_guarantee="at-least-once",
+    processing_guarantee=guarantee,
     commit_interval=1.0,
     state_dir=folder,
 )
