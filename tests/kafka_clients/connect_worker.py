@@ -35,8 +35,14 @@ def until(holds: Callable[[], bool], what: str) -> None:
 
 
 @contextmanager
-def kafka_connect(servers: str, folder: Path, plugins: Sequence[JarSet] = (CONNECT_FILE_JARS,)) -> Iterator[str]:
-    """A worker of Kafka Connect in distributed mode; the address of its REST API."""
+def kafka_connect(
+    servers: str, folder: Path, plugins: Sequence[JarSet] = (CONNECT_FILE_JARS,), *, exactly_once: bool = False
+) -> Iterator[str]:
+    """A worker of Kafka Connect in distributed mode; the address of its REST API.
+
+    Arguments:
+        exactly_once: its sources write in transactions (KIP-618).
+    """
     for jars in (CONNECT_JARS, *plugins):
         if jars.missing():
             jars.download()
@@ -61,6 +67,7 @@ def kafka_connect(servers: str, folder: Path, plugins: Sequence[JarSet] = (CONNE
             "listeners": f"http://127.0.0.1:{port}",
             "rest.advertised.host.name": "127.0.0.1",
             "plugin.path": str(path),
+            "exactly.once.source.support": "enabled" if exactly_once else "disabled",
             "plugin.discovery": "service_load",  # Not by a search through all classes, which takes minutes.
         }
         file = folder / "connect.properties"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import AGAINST
 from connect_worker import asked, kafka_connect, until
+from test_frameworks import records_in
 
 from bench.peers.spark_formats import JARS as SPARK_JARS
 from quorumlog.local import LocalCluster
@@ -93,14 +94,15 @@ def test_sparks_own_kafka_format_copies_a_topic_while_a_node_is_killed(cluster: 
         assert set(values_in(cluster.bootstrap_servers, "to")) == wanted
 
 
+@pytest.mark.parametrize("exactly_once", [False, True])
 def test_kafka_connect_copies_a_file_through_a_topic_while_a_node_is_killed(
-    cluster: LocalCluster, tmp_path: Path
+    cluster: LocalCluster, tmp_path: Path, exactly_once: bool
 ) -> None:
     source, sink = tmp_path / "in.txt", tmp_path / "out.txt"
     source.touch()
     with (
         Admin(bootstrap_servers=cluster.bootstrap_servers) as admin,
-        kafka_connect(cluster.kafka_bootstrap_servers, tmp_path) as address,
+        kafka_connect(cluster.kafka_bootstrap_servers, tmp_path, exactly_once=exactly_once) as address,
     ):
         admin.create_topics([NewTopic("lines", PARTITIONS, 3)])
         package = "org.apache.kafka.connect.file"
@@ -127,3 +129,6 @@ def test_kafka_connect_copies_a_file_through_a_topic_while_a_node_is_killed(
         wanted = {f"line {number}" for number in range(LINES)}
         until(lambda: sink.exists() and set(sink.read_text().splitlines()) >= wanted, "every line has come through")
         assert set(sink.read_text().splitlines()) == wanted
+        if exactly_once:
+            copied = [value.decode() for _, value in records_in(cluster, "lines") if value is not None]
+            assert sorted(copied) == sorted(wanted)
