@@ -210,16 +210,20 @@ def rows_from(
             yield FetchedRows.of_cover(tp, stored_bytes, first, part.leader_epochs[0])
         else:
             batch = DecodedBatch(first, part.leader_epochs[0], part.columns)
-            rows = FetchedRows.of_batch(tp, stored_bytes, batch).starting_at(expected)
+            rows = FetchedRows.of_batch(tp, stored_bytes, batch)
+            if rows.next_offset <= expected:
+                # It also covers offsets behind its records, as the last batch of a restored log may.
+                yield FetchedRows.of_cover(tp, stored_bytes, headers[-1], part.leader_epochs[0])
+                number, expected = number + len(headers), last_offset + 1
+                continue
             cover = _cover_at(entries, number + len(headers), last_offset + 1)
             if cover is not None:
                 # Together, so that a reader of the rows is behind the cover at once.
                 next(parts)
                 last_offset = cover.last_offset
-                covered_bytes = len(entries[number + len(headers)])
-                rows = rows._replace(stored_bytes=stored_bytes + covered_bytes, covered_to=last_offset + 1)
+                stored_bytes += len(entries[number + len(headers)])
                 number += 1
-            yield rows
+            yield rows.starting_at(expected)._replace(stored_bytes=stored_bytes, covered_to=last_offset + 1)
         number += len(headers)
         expected = last_offset + 1
 

@@ -81,7 +81,9 @@ def stored_rows(
                     raise rows.skipped
                 position = rows.end
                 # A log may start inside a batch: earlier records of the batch are deleted, though they can be decoded.
-                yield rows.clip(log_start, rows.end) if rows.offset < log_start and not rows.is_empty else rows
+                if rows.offset < log_start and not rows.is_empty:
+                    rows = rows.clip(log_start, rows.end)._replace(covers_to=rows.covers_to)
+                yield rows
                 # Not before: the time that Spark takes for rows is not time without progress.
                 patience.progress()
         except (_LogMovedError, QuorumlogError) as failure:
@@ -233,5 +235,5 @@ def _rows(batch: DecodedBatch, compacted_offset: int) -> StoredRows:
         header.producer_id,
         header.producer_epoch,
         header.base_sequence,
-        covers_to=header.last_offset + 1 if header.is_control else 0,
+        covers_to=header.last_offset + 1,
     )

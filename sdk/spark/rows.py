@@ -37,7 +37,8 @@ class StoredRows(NamedTuple):
         producer_id, producer_epoch: of the idempotent producer that wrote them; -1 for others, and once compacted.
         sequence: of the first row, among that producer's records of the epoch in the partition.
         skipped: why there are no rows: the batch at ``offset`` is unreadable and was skipped.
-        covers_to: the offset after a cover, which starts at ``offset`` and has no rows; 0 for other batches.
+        covers_to: the offset after those that the batch covers: a cover has no rows, others may cover offsets behind
+            theirs; 0: none.
     """
 
     offset: int
@@ -55,15 +56,16 @@ class StoredRows(NamedTuple):
     @property
     def is_empty(self) -> bool:
         """True for offsets without rows: a batch that was skipped, or a cover."""
-        return self.skipped is not None or self.covers_to > 0
+        return not self.columns.num_rows
 
     @property
     def end(self) -> int:
-        """The offset after the last row, or after the batch without rows."""
-        if self.skipped is not None:
-            return self.skipped.next_offset
-        if self.covers_to:
-            return self.covers_to
+        """The offset at which readers continue."""
+        return self.skipped.next_offset if self.skipped is not None else max(self._row_end, self.covers_to)
+
+    @property
+    def _row_end(self) -> int:
+        """The offset after the last row."""
         if self.offsets is not None and len(self.offsets):
             last: int = self.offsets[-1].as_py()
             return last + 1
@@ -72,7 +74,7 @@ class StoredRows(NamedTuple):
     def clip(self, start: int, end: int) -> StoredRows:
         """Returns the rows with offsets in [start, end), without a copy."""
         if self.offsets is None:
-            first, last = max(start, self.offset), min(end, self.end)
+            first, last = min(max(start, self.offset), self._row_end), min(end, self._row_end)
             return self.rows(first - self.offset, max(last - first, 0))
         first, last = (pc.less(self.offsets, pa.scalar(each)).true_count for each in (start, end))
         return self.rows(first, max(last - first, 0))
@@ -82,11 +84,11 @@ class StoredRows(NamedTuple):
         if self.offsets is None:
             sequence = self.sequence + first if self.sequence >= 0 else self.sequence
             return self._replace(
-                offset=self.offset + first, columns=self.columns.slice(first, count), sequence=sequence
+                offset=self.offset + first, columns=self.columns.slice(first, count), sequence=sequence, covers_to=0
             )
         offsets = self.offsets.slice(first, count)
         offset = offsets[0].as_py() if len(offsets) else self.offset
-        return self._replace(offset=offset, columns=self.columns.slice(first, count), offsets=offsets)
+        return self._replace(offset=offset, columns=self.columns.slice(first, count), offsets=offsets, covers_to=0)
 
 
 def spark_batches(

@@ -217,3 +217,13 @@ def test_ranges_end_with_a_cover() -> None:
     assert list(exact([cover(2, 5)], OffsetRange("t", b"", 0, 3, 4), True)) == []
     with pytest.raises(DataLossError):
         list(exact(rows, OffsetRange("t", b"", 0, 0, 6), True))
+
+
+def test_batches_cover_offsets_behind_their_rows() -> None:
+    """As the last batch of a restored log, where a marker was. The rows have their own offsets all the same."""
+    rows = [stored(0, [b"a", b"b"])._replace(covers_to=5), stored(5, [b"c"])._replace(covers_to=8)]
+    whole = OffsetRange("t", b"", 0, 0, 8)
+    [made] = spark_batches(exact(rows, whole, True), "t", 0, ARROW)
+    assert made.column("offset").to_pylist() == [0, 1, 5]
+    assert list(exact(rows, OffsetRange("t", b"", 0, 3, 5), True)) == []
+    assert list(exact(rows, OffsetRange("t", b"", 0, 7, 8), True)) == []

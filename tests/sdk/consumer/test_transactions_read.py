@@ -14,6 +14,7 @@ from quorumlog.sdk.consumer.assignment import Assignment, PartitionState
 from quorumlog.sdk.errors import IllegalArgumentError, UnreadableBatchError
 from quorumlog.sdk.metrics.figures import FETCHES
 from quorumlog.v1 import data_plane_pb2
+from quorumlog.wire.entry import seal_batch
 
 
 async def read_to(consumer: AsyncConsumer, end: int) -> list[int]:
@@ -62,6 +63,21 @@ async def test_log_of_markers_only_is_read_to_its_end(cluster: ScriptedCluster) 
     async with consumer_on(cluster, "t") as consumer:
         assert await read_to(consumer, 5) == []
         assert await consumer.end_offsets([TP]) == {TP: 5}
+
+
+async def test_batches_cover_offsets_behind_their_records(cluster: ScriptedCluster) -> None:
+    """As the last batch of a restored log, where a marker was."""
+    fill(cluster, 2)
+    log = cluster.logs[0]
+    log.entries[0] = seal_batch(
+        log.entries[0], group=1, term=1, index=1, previous_hash=0, base_offset=0, append_time_ms=None, last_offset=4
+    )
+    log.next_offset = 5
+    for start, expected in ((0, [0, 1]), (1, [1]), (2, []), (4, [])):
+        async with consumer_on(cluster, "t") as consumer:
+            await consumer.start()
+            await consumer.seek(TP, start)
+            assert await read_to(consumer, 5) == expected
 
 
 async def test_limited_polls_stop_before_the_marker(cluster: ScriptedCluster) -> None:
