@@ -115,6 +115,15 @@ FRAMEWORKS = (
         ("apache-flink==2.2.1",),
         sums=True,
         jars=FLINK_JARS,
+        guarantee="at-least-once",
+    ),
+    Framework(
+        "PyFlink, exactly once",
+        "flink_app",
+        ("apache-flink==2.2.1",),
+        sums=True,
+        jars=FLINK_JARS,
+        guarantee="exactly-once",
     ),
     Framework(
         "OpenTelemetry, confluent-kafka",

@@ -20,7 +20,11 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda each: each.guarantee or each.program.removesuffix("_app"))
+@pytest.mark.parametrize(
+    "framework",
+    FRAMEWORKS,
+    ids=lambda each: "-".join(filter(None, [each.program.removesuffix("_app"), each.guarantee])),
+)
 def test_framework_survives_a_kill(framework: Framework, tmp_path: Path) -> None:
     """No number is lost, and every sum is exact; a number is repeated only if the framework documents it."""
     with LocalCluster(nodes=3, kafka=True) as cluster:

@@ -1,6 +1,7 @@
-"""Sums numbers by key and minute with Flink's SQL: ``flink_app.py SERVERS``; the connector's jars are in ``JARS``.
+"""Sums numbers by key and minute with Flink's SQL: ``flink_app.py SERVERS FOLDER GUARANTEE``.
 
-The source reads from the start, the sink is ``upsert-kafka``: the last record of a key has its sum.
+The connector's jars are in ``JARS``. The source reads from the start, the sink is ``upsert-kafka``: the last record of
+a key has its sum.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from pyflink.table import EnvironmentSettings, TableEnvironment
 
-servers = sys.argv[1]
+servers, _, guarantee = sys.argv[1:4]
 tables = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
 settings = {
     "pipeline.jars": ";".join(f"file://{jar}" for jar in Path(os.environ["JARS"]).glob("*.jar")),
@@ -32,7 +33,8 @@ tables.execute_sql(f"""
 tables.execute_sql(f"""
     CREATE TABLE results (name STRING, `result` BIGINT, PRIMARY KEY (name) NOT ENFORCED) WITH (
         'connector' = 'upsert-kafka', 'topic' = 'results', 'properties.bootstrap.servers' = '{servers}',
-        'key.format' = 'raw', 'value.format' = 'json'
+        'key.format' = 'raw', 'value.format' = 'json',
+        'sink.delivery-guarantee' = '{guarantee}', 'sink.transactional-id-prefix' = 'sums'
     )""")
 tables.execute_sql("""
     INSERT INTO results SELECT named, SUM(number) FROM (
