@@ -9,6 +9,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import uvicorn
 
@@ -117,20 +118,15 @@ async def serve(options: ConsoleOptions, announce: Callable[[str], None], nodes:
         CannotListenError: the address cannot be used.
     """
     picture, pages = SharedState(), OpenPages()
-    admin = AsyncAdmin(
-        bootstrap_servers=options.bootstrap_servers,
-        request_timeout_ms=REQUEST_TIMEOUT_MS,
-        bootstrap_timeout_ms=FIRST_ANSWER_MS,
-        client_id=CLIENT_ID,
+    common: dict[str, Any] = {
+        "bootstrap_servers": options.bootstrap_servers,
+        "request_timeout_ms": REQUEST_TIMEOUT_MS,
+        "client_id": CLIENT_ID,
         **options.security,
-    )
-    consumer = AsyncConsumer(
-        bootstrap_servers=options.bootstrap_servers,
-        request_timeout_ms=REQUEST_TIMEOUT_MS,
-        client_id=CLIENT_ID,
-        isolation_level="read_uncommitted",  # Ends as nodes describe them, from which rates are computed, too.
-        **options.security,
-    )
+    }
+    admin = AsyncAdmin(bootstrap_timeout_ms=FIRST_ANSWER_MS, **common)
+    # Its ends are those that nodes report, of which the rates are computed, too.
+    consumer = AsyncConsumer(isolation_level="read_uncommitted", **common)
     async with admin, consumer:
         # A wrong address is reported here, and not on a page that stays empty.
         await admin.describe_cluster()

@@ -406,14 +406,7 @@ class Settings(BaseSettings):
         authorities = {Listener.PEER: self.node_ca, Listener.CLIENT: self.client_ca}.get(listener)
         return PairFiles(self.tls_certificate, self.tls_key, authorities)
 
-    def node_options(self) -> NodeOptions:
-        """Returns the options that the node is built with.
-
-        Raises:
-            SettingsError: values that are valid on their own contradict each other.
-        """
-        self._check_tls()
-        self.token_options()
+    def _check_kafka(self) -> None:
         for name in ("kafka_advertise", "kafka_security_protocol"):
             if getattr(self, name) is not None and self.kafka_listen is None:
                 raise SettingsError(f"{name} is set without kafka_listen: expected {_expected('kafka_listen')}")
@@ -422,6 +415,16 @@ class Settings(BaseSettings):
                 f"kafka_security_protocol is {self.kafka_security_protocol} without tls_certificate: expected"
                 f" {_expected('tls_certificate')}"
             )
+
+    def node_options(self) -> NodeOptions:
+        """Returns the options that the node is built with.
+
+        Raises:
+            SettingsError: values that are valid on their own contradict each other.
+        """
+        self._check_tls()
+        self.token_options()
+        self._check_kafka()
         own = self.controllers.get(self.node_id, self.address)
         if parse_address(own)[1] != parse_address(self.address)[1]:
             raise SettingsError(

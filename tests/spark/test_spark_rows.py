@@ -205,7 +205,7 @@ def test_a_schema_that_cannot_be_served_is_refused(fields: list[StructField], wo
 
 
 def cover(offset: int, end: int) -> StoredRows:
-    """What a node gives in place of markers and aborted records."""
+    """A cover stands for markers and aborted records."""
     return StoredRows(offset, 0, None, pa.RecordBatch.from_pylist([], LOG_SCHEMA), covers_to=end)
 
 

@@ -100,7 +100,7 @@ async def test_backups_end_at_the_last_stable_offset(
 
 
 async def test_covers_become_gaps(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a cover at the end, and of what was left out between batches."""
+    """Gaps of a cover at the end, and of what was left out between batches."""
     leader = Leader(10, None, ([stored(0, 2), stored(4, 2)], 6), ([build_cover(1, 6, 9)], 0))
     made = await copied(leader, cluster, tmp_path, monkeypatch)
     assert (made.end_offset, made.compacted_offset) == (10, 10)
