@@ -95,7 +95,7 @@ class Consumer:
     auto_offset_reset='earliest': the start position without a committed offset, or if the offset is out of range:
         ``"earliest"``, ``"latest"``, or ``"none"``, which raises an error.
     isolation_level='read_committed': which records of transactions are returned: those of committed ones, each
-        partition up to its last stable offset, where the oldest open transaction began; or with ``"read_uncommitted"``
+        partition up to its last stable offset, where the oldest open transaction starts; or with ``"read_uncommitted"``
         all. Markers and records that are left out have offsets, which the position passes.
     on_corrupt='raise': the reaction to a batch whose records cannot be decoded although its checksum is right:
         ``"raise"`` ``UnreadableBatchError``, or ``"skip"`` the batch with a warning. Damaged batches are never skipped.

@@ -224,7 +224,8 @@ class Partition:
     @property
     def compacted_log(self) -> CompactedLog | None:
         """The compacted batches, which precede the log's entries; None without any."""
-        if self.compaction is None:
+        if self.compaction is None or not self.compaction.compacted_offset:
+            # Its snapshot has no batches. The slices may be gone: a newer snapshot may be durable, and not yet known.
             return None
         if self.compaction.log is None and self.snapshot is not None and self.snapshot.data.slices > 1:
             self.compaction.log = CompactedLog.of_snapshot(self._reader, self.group, self.snapshot.data)

@@ -245,7 +245,7 @@ def copy_in_transactions(cluster: LocalCluster, source: str, target: str, kill_a
 
 def test_offsets_are_committed_with_the_records(cluster: LocalCluster, topic: str) -> None:
     """A copy is stopped in the middle, without leaving its group, and continued by another instance; a node is killed
-    meanwhile. Each record is copied once."""
+    in between. Each record is copied once."""
     values = [f"{number:04}" for number in range(1_000)]
     target = f"{topic}-copy"
     with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from quorumlog.raft.types import EntryId, Snapshot, SnapshotData
 from quorumlog.server.partition.compaction_state import CompactionPoint, CompactionState
 from quorumlog.storage.interface import DamageError
 from quorumlog.v1.partition_log_pb2 import CompactLog
+from tests.support.partition_rig import Rig
 
 WHERE = "orders-0"
 
@@ -63,3 +65,11 @@ def test_an_unknown_hash_is_compared_with_nothing() -> None:
     state = applied(CompactionState(), command(10))
     state.reached(10, b"", WHERE)
     applied(state, command(20, 10, b"theirs"))
+
+
+def test_a_log_without_compacted_batches_reads_no_slices() -> None:
+    """A point waits, and the slices of the last known snapshot are gone: a newer one is durable already."""
+    rig = Rig()
+    rig.partition.compaction = applied(CompactionState(), command(10))
+    rig.partition.snapshot = Snapshot(EntryId(1, 1, 0), rig.partition.raft.configuration, SnapshotData(5, 3, 100, 0))
+    assert rig.partition.compacted_log is None
