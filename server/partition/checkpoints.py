@@ -96,8 +96,8 @@ class PartitionCheckpoints:
             end = raft.entry_id(anchor)
         except UnreadableEntryError:
             return  # checked again with the next entries; the entry may be repaired until then
-        # The slices of the former snapshot are gone as soon as this one is durable, which becomes known only later. What
-        # reads need of them until then is loaded here.
+        # The slices of the former snapshot are gone as soon as this one is durable, and that becomes known only later.
+        # What reads need of them until then is loaded here.
         _ = partition.compacted_log
         checkpoint = self._snapshots.checkpoints.open(group)
         for part in partition.state_slices(next_offset):
