@@ -125,6 +125,7 @@ test-compiled: compile  ## the rules, simulated clusters and clusters of process
 	@STORM_SEEDS=150:300 PYTHONPATH=$(COMPILED) $(PYTEST) -q -n 3 --dist loadfile --no-loadscope-reorder $(COMPILED_CLUSTERS) $(COMPILED_LOGIC) $(PYTEST_ARGS)
 	@PYTHONPATH=$(COMPILED) $(BIN)/python -m quorumlog.simulator.simulate --start 41 --seeds 60
 	@PYTHONPATH=$(COMPILED) $(BIN)/python -m quorumlog.simulator.simulate --clients --start 17 --seeds 24
+	@PYTHONPATH=$(COMPILED) $(BIN)/python -m quorumlog.simulator.simulate --transactions --start 7 --seeds 24
 
 # Kafka's clients in five languages, from their registries: it takes Go, Node.js, Java, Maven, kcat, and most of an hour.
 test-kafka-clients: $(STAMP)  ## Kafka's clients, their own suites, Spark's Kafka format, Kafka Connect; KAFKA_CLIENTS=apache
