@@ -12,7 +12,7 @@ from quorumlog.v1 import data_plane_pb2
 #: offset: the first offset of the oldest open transaction. ``read_uncommitted``: all records.
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 
-#: The values in requests. Nodes without transactions ignore them.
+#: The values in requests. Nodes of a version without transactions ignore them.
 LEVELS: Mapping[IsolationLevel, data_plane_pb2.IsolationLevel.ValueType] = MappingProxyType(
     {
         "read_committed": data_plane_pb2.ISOLATION_LEVEL_READ_COMMITTED,

@@ -149,6 +149,17 @@ class FetchedRows(NamedTuple):
         rest = self._replace(offset=self._offset_of(rows), columns=self.columns.slice(rows))
         return head, rest
 
+    def continuing(self, offset: int, covered_to: int) -> FetchedRows:
+        """Returns the rows at or after an offset, which may be none: a batch may cover offsets behind its records, as
+        the last one of a restored log.
+
+        Arguments:
+            covered_to: the offset after all that the batch, and a cover behind it, cover.
+        """
+        if self.next_offset > offset:
+            return self.starting_at(offset)._replace(covered_to=covered_to)
+        return self._replace(offset=covered_to, columns=_NO_ROWS, size_bytes=0)
+
     def starting_at(self, offset: int) -> FetchedRows:
         """Returns the rows at or after an offset; at least one must exist."""
         if offset <= self.offset:
@@ -209,21 +220,15 @@ def rows_from(
         elif first.is_control:
             yield FetchedRows.of_cover(tp, stored_bytes, first, part.leader_epochs[0])
         else:
-            batch = DecodedBatch(first, part.leader_epochs[0], part.columns)
-            rows = FetchedRows.of_batch(tp, stored_bytes, batch)
-            if rows.next_offset <= expected:
-                # It also covers offsets behind its records, as the last batch of a restored log may.
-                yield FetchedRows.of_cover(tp, stored_bytes, headers[-1], part.leader_epochs[0])
-                number, expected = number + len(headers), last_offset + 1
-                continue
             cover = _cover_at(entries, number + len(headers), last_offset + 1)
             if cover is not None:
-                # Together, so that a reader of the rows is behind the cover at once.
+                # Together with the rows, so that their reader is behind the cover at once.
                 next(parts)
                 last_offset = cover.last_offset
                 stored_bytes += len(entries[number + len(headers)])
                 number += 1
-            yield rows.starting_at(expected)._replace(stored_bytes=stored_bytes, covered_to=last_offset + 1)
+            batch = DecodedBatch(first, part.leader_epochs[0], part.columns)
+            yield FetchedRows.of_batch(tp, stored_bytes, batch).continuing(expected, last_offset + 1)
         number += len(headers)
         expected = last_offset + 1
 

@@ -73,7 +73,7 @@ def stored_rows(
     position = wanted.start
     log_start = 0
     refresh = False
-    reading = _ReadOptions(isolation_level, from_replicas)
+    reading = _ReadSettings(isolation_level, from_replicas)
     while position < wanted.end:
         try:
             for rows in _from_node(nodes, wanted, position, refresh, patience, reading):
@@ -106,7 +106,7 @@ def stored_rows(
         refresh = True
 
 
-class _ReadOptions(NamedTuple):
+class _ReadSettings(NamedTuple):
     """Options of reading: records of which transactions, and whether from replicas that do not lead, too."""
 
     isolation_level: IsolationLevel
@@ -122,7 +122,7 @@ class _LogMovedError(Exception):
 
 
 def _from_node(
-    nodes: Nodes, wanted: OffsetRange, position: int, refresh: bool, patience: Patience, reading: _ReadOptions
+    nodes: Nodes, wanted: OffsetRange, position: int, refresh: bool, patience: Patience, reading: _ReadSettings
 ) -> Iterator[StoredRows]:
     """Yields batches from the partition's present leader or, with ``from_replicas``, from the replica of this piece,
     over one stream, until its lifetime or the range ends, or an error."""
@@ -184,7 +184,7 @@ def _entries(response: FetchAnswer, position: int) -> Sequence[bytes]:
     raise lagging_is_retriable(error)
 
 
-def _fetch_request(wanted: OffsetRange, position: int, leader_epoch: int, reading: _ReadOptions) -> pb.FetchRequest:
+def _fetch_request(wanted: OffsetRange, position: int, leader_epoch: int, reading: _ReadSettings) -> pb.FetchRequest:
     return pb.FetchRequest(
         max_wait_ms=_FETCH_WAIT_MS,
         min_bytes=1,

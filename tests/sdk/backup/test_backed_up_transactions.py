@@ -54,7 +54,9 @@ class Leader:
         async def describe(end: int) -> tuple[Page, list[admin_pb2.ProducerRecord]]:
             if self.compacted:
                 self.log.compacted_offset = self.compacted.pop(0)
-            return self.log, self.producers
+            described = Page()
+            described.CopyFrom(self.log)
+            return described, self.producers
 
         async def fetch(position: int) -> Any:
             entries, gaps = self.answers.pop(0)

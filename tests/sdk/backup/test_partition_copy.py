@@ -121,6 +121,7 @@ class Log:
         self.read_compacted = max(read_compacted, compacted)
         self.took_s = took_s
         self.read_from: list[int] = []
+        self.was_read = False
 
     async def copy(
         self, copying: PartitionCopy, known: PartitionBackup | None, monkeypatch: pytest.MonkeyPatch
@@ -132,12 +133,17 @@ class Log:
             return {copying._tp: FoundOffset(0, -1)}
 
         async def describe(end: int) -> tuple[Page, list[admin_pb2.ProducerRecord]]:
-            return self.description, []
+            described = Page()
+            described.CopyFrom(self.description)
+            if self.was_read:
+                described.compacted_offset, self.was_read = self.read_compacted, False
+            return described, []
 
         async def read(position: int, log: Page) -> tuple[list[SegmentFile], int]:
             nonlocal now
             now += self.took_s
             self.read_from.append(position)
+            self.was_read = True
             new = [segment(position, log.high_watermark)] if position < log.high_watermark else []
             return new, self.read_compacted
 
