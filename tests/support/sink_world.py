@@ -47,8 +47,8 @@ class SinkWorld:
         # The sink itself only asks them to apply what was done.
         monkeypatch.setattr(sink, "nodes_at", lambda servers: SimpleNamespace(wait_until_heard=self.hear))
         monkeypatch.setattr(sink, "_producer", self._producer)
-        monkeypatch.setattr(sink, "ClusterCatalog", lambda servers, *, newest, isolation_level: self)
-        monkeypatch.setattr(earlier_runs, "ClusterCatalog", lambda servers, *, newest, isolation_level: self)
+        monkeypatch.setattr(sink, "ClusterCatalog", lambda servers, *, newest, isolation_level="": self)
+        monkeypatch.setattr(earlier_runs, "ClusterCatalog", lambda servers, *, newest, isolation_level="": self)
         monkeypatch.setattr(earlier_runs, "stored_rows", self._stored_rows)
 
     def values(self) -> Counter[bytes]:

@@ -27,6 +27,10 @@ from tests.support.backed_up import stored
 Page = admin_pb2.DescribePartitionLogResponse
 
 
+def entry(base_offset: int, count: int) -> bytes:
+    return stored(base_offset, count).entry
+
+
 class Leader:
     """A partition's leader.
 
@@ -95,15 +99,15 @@ async def copied(
 async def test_backups_end_at_the_last_stable_offset(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    leader = Leader(20, 5, ([stored(0, 5)], 0))
+    leader = Leader(20, 5, ([entry(0, 5)], 0))
     made = await copied(leader, cluster, tmp_path, monkeypatch)
     assert (made.end_offset, made.compacted_offset) == (5, 0)
     assert [(each.base_offset, each.end_offset) for each in made.segments] == [(0, 5)]
 
 
 async def test_covers_become_gaps(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gaps of a cover at the end, and of what was left out between batches."""
-    leader = Leader(10, None, ([stored(0, 2), stored(4, 2)], 6), ([build_cover(1, 6, 9)], 0))
+    """The leader sends a cover at the end only, and leaves offsets out between batches."""
+    leader = Leader(10, None, ([entry(0, 2), entry(4, 2)], 6), ([build_cover(1, 6, 9)], 0))
     made = await copied(leader, cluster, tmp_path, monkeypatch)
     assert (made.end_offset, made.compacted_offset) == (10, 10)
     assert [(each.base_offset, each.end_offset, each.batches) for each in made.segments] == [(0, 6, 2)]
@@ -112,9 +116,9 @@ async def test_covers_become_gaps(cluster: Cluster, tmp_path: Path, monkeypatch:
 async def test_later_backups_keep_earlier_gaps(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    leader = Leader(6, None, ([stored(0, 2), stored(4, 2)], 6))
+    leader = Leader(6, None, ([entry(0, 2), entry(4, 2)], 6))
     first = await copied(leader, cluster, tmp_path, monkeypatch)
-    made = await copied(Leader(9, None, ([stored(6, 3)], 0)), cluster, tmp_path, monkeypatch, first)
+    made = await copied(Leader(9, None, ([entry(6, 3)], 0)), cluster, tmp_path, monkeypatch, first)
     assert (made.end_offset, made.compacted_offset, len(made.segments)) == (9, 6, 2)
 
 
@@ -122,7 +126,7 @@ async def test_missing_offsets_without_a_reason_are_refused(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(IllegalStateError, match="has no records from 2 on"):
-        await copied(Leader(6, None, ([stored(0, 2), stored(4, 2)], 2)), cluster, tmp_path, monkeypatch)
+        await copied(Leader(6, None, ([entry(0, 2), entry(4, 2)], 2)), cluster, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("compacted", [0, 6])
@@ -130,7 +134,7 @@ async def test_gaps_of_transactions_are_not_compaction(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compacted: int
 ) -> None:
     """A slow copy starts again only if the log was compacted in the meantime."""
-    leader = Leader(6, None, *[([stored(0, 2), stored(4, 2)], 6)] * 2, compacted=[0, compacted, 6])
+    leader = Leader(6, None, *[([entry(0, 2), entry(4, 2)], 6)] * 2, compacted=[0, compacted, 6])
     made = await leader.put_into(copy_of(cluster, tmp_path, 0), monkeypatch).copy(None)
     assert made.end_offset == 6
     assert len(leader.answers) == (0 if compacted else 1)

@@ -14,7 +14,7 @@ from quorumlog.sdk.consumer.assignment import Assignment, PartitionState
 from quorumlog.sdk.errors import IllegalArgumentError, UnreadableBatchError
 from quorumlog.sdk.metrics.figures import FETCHES
 from quorumlog.v1 import data_plane_pb2
-from quorumlog.wire.entry import seal_batch
+from tests.support.kafka_batches import KafkaRow, kafka_batch, stored_kafka_entry
 
 
 async def read_to(consumer: AsyncConsumer, end: int) -> list[int]:
@@ -67,12 +67,9 @@ async def test_log_of_markers_only_is_read_to_its_end(cluster: ScriptedCluster) 
 
 async def test_batches_cover_offsets_behind_their_records(cluster: ScriptedCluster) -> None:
     """As the last batch of a restored log, where a marker was."""
-    fill(cluster, 2)
-    log = cluster.logs[0]
-    log.entries[0] = seal_batch(
-        log.entries[0], group=1, term=1, index=1, previous_hash=0, base_offset=0, append_time_ms=None, last_offset=4
-    )
-    log.next_offset = 5
+    rows: list[KafkaRow] = [(None, b"0", 1, []), (None, b"1", 1, [])]
+    cluster.logs[0].entries.append(stored_kafka_entry(kafka_batch(rows), 0, last_offset=4))
+    cluster.logs[0].next_offset = 5
     for start, expected in ((0, [0, 1]), (1, [1]), (2, []), (4, [])):
         async with consumer_on(cluster, "t") as consumer:
             await consumer.start()
