@@ -25,7 +25,6 @@ from quorumlog.console.poller import OpenPages, Poller
 from quorumlog.console.records.endpoints import RecordEndpoints
 from quorumlog.console.shared_state import SharedState, Thing
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
-from quorumlog.sdk.consumer.config import ConsumerOptions
 from quorumlog.sdk.runtime.security import SecurityOptions
 
 #: Time limit for one request to the cluster, with all attempts (ms); on a busy machine one may take seconds.
@@ -37,8 +36,6 @@ SEND_WITHIN_MS = 10_000
 #: Time that streams have to end when the console stops (s).
 STOP_WITHIN_S = 2
 CLIENT_ID = "quorumlog-console"
-#: Ends are high watermarks, as nodes describe them: rates are computed from both.
-_READER_OF_ENDS: ConsumerOptions = {"client_id": CLIENT_ID, "isolation_level": "read_uncommitted"}
 
 
 @dataclass(slots=True, frozen=True)
@@ -126,13 +123,10 @@ async def serve(options: ConsoleOptions, announce: Callable[[str], None], nodes:
         "request_timeout_ms": REQUEST_TIMEOUT_MS,
         "client_id": CLIENT_ID,
         **options.security,
-    )
-    consumer = AsyncConsumer(
-        bootstrap_servers=options.bootstrap_servers,
-        request_timeout_ms=REQUEST_TIMEOUT_MS,
-        **_READER_OF_ENDS,
-        **options.security,
-    )
+    }
+    admin = AsyncAdmin(bootstrap_timeout_ms=FIRST_ANSWER_MS, **common)
+    # Its ends are those that nodes report, of which the rates are computed, too.
+    consumer = AsyncConsumer(isolation_level="read_uncommitted", **common)
     async with admin, consumer:
         # A wrong address is reported here, and not on a page that stays empty.
         await admin.describe_cluster()
