@@ -94,7 +94,7 @@ class ConsumerConfig(ClientSecurity):
             raise IllegalArgumentError(
                 f"auto_offset_reset is {self.auto_offset_reset!r}: choose earliest, latest or none"
             )
-        if self.isolation_level not in LEVELS:
+        if not isinstance(self.isolation_level, str) or self.isolation_level not in LEVELS:
             raise IllegalArgumentError(
                 f"isolation_level is {self.isolation_level!r}: choose read_committed or read_uncommitted"
             )

@@ -60,6 +60,11 @@ class Framework:
     guarantee: str = ""
 
     @property
+    def name(self) -> str:
+        """The name of its test."""
+        return "-".join(filter(None, [self.program.removesuffix("_app"), self.guarantee]))
+
+    @property
     def version(self) -> str:
         return self.requirements[0].partition("==")[2] or go_version(self.requirements[0])
 

@@ -23,7 +23,7 @@ pytestmark = [
 @pytest.mark.parametrize(
     "framework",
     FRAMEWORKS,
-    ids=lambda each: "-".join(filter(None, [each.program.removesuffix("_app"), each.guarantee])),
+    ids=lambda each: each.name,
 )
 def test_framework_survives_a_kill(framework: Framework, tmp_path: Path) -> None:
     """No number is lost, and every sum is exact; a number is repeated only if the framework documents it."""
