@@ -19,4 +19,5 @@ The modules, in the order in which a call passes them:
 Not on the path of a call:
 
 - `transaction_participants`: participants of transactions, for transaction coordinators and for what takes part.
+- `enlistment_queue`: batches or commits that wait until their participant is enlisted.
 """

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.access.access_errors import ClientTopics
+from quorumlog.server.deciding.enlistment_queue import EnlistmentQueue
 from quorumlog.server.deciding.led_coordinators import LedCoordinators
 from quorumlog.server.deciding.pending_answers import PendingAnswers
 from quorumlog.server.deciding.transaction_participants import (
@@ -40,9 +41,6 @@ from quorumlog.server.metadata.records import THIRD_FEATURE_LEVEL
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
-
-#: Maximum size of all commits that wait for enlistments on a node.
-MAX_WAITING_BYTES = 64 << 20
 
 
 class _Committer(NamedTuple):
@@ -71,13 +69,11 @@ class GroupTransactions:
         self._led = led
         self._metadata = metadata
         self._deadline_moved = deadline_moved
-        self._enlisting: Enlisting | None = None
-        self._waiting: dict[_Committer, list[TransactionalCommit]] = {}
-        self._waiting_bytes = 0
+        self._waiting: EnlistmentQueue | None = None
 
     def enlist_with(self, enlisting: Enlisting) -> None:
         """Sets the way to the coordinators of transactions. Commits in transactions are refused until then."""
-        self._enlisting = enlisting
+        self._waiting = EnlistmentQueue(enlisting, "commits")
 
     # -- commits ------------------------------------------------------------------------------------------------------
 
@@ -89,42 +85,30 @@ class GroupTransactions:
             call.refuse(error(ErrorCode.UNSUPPORTED_VERSION, too_low))
         elif leader.enlisted.transaction_of(call.key, call.identity, request.transactional_id) is not None:
             leader.queue.submit(call)
-        elif self._enlisting is None:
+        elif self._waiting is None:
             call.refuse(error(ErrorCode.COORDINATOR_NOT_AVAILABLE, "this node has just started: try again shortly"))
-        elif self._waiting_bytes + call.size_bytes > MAX_WAITING_BYTES:
-            busy = "too many commits wait for the coordinators of their transactions: try again after a pause"
-            call.refuse(error(ErrorCode.SERVER_BUSY, busy))
         else:
-            self._wait(leader, call, self._enlisting)
+            writer = _Committer(call.key, request.transactional_id, call.identity, leader.term)
+            item = peer_pb2.Enlistment(
+                transactional_id=request.transactional_id,
+                identity=request.producer,
+                only_confirm=not request.adds_group,
+            )
+            item.participant.group_id = call.key
+            settle = partial(self._settle, leader, call)
+            refused = self._waiting.wait(writer, item, leader.term, call.size_bytes, settle)
+            if refused is not None:
+                call.refuse(refused)
 
-    def _wait(self, leader: ShardLeader, call: TransactionalCommit, enlisting: Enlisting) -> None:
-        request = call.request
-        writer = _Committer(call.key, request.transactional_id, call.identity, leader.term)
-        self._waiting_bytes += call.size_bytes
-        queue = self._waiting.get(writer)
-        if queue is not None:
-            queue.append(call)
-            return
-        self._waiting[writer] = [call]
-        item = peer_pb2.Enlistment(
-            transactional_id=request.transactional_id, identity=request.producer, only_confirm=not request.adds_group
-        )
-        item.participant.group_id = call.key
-        enlisting.enlist(item, leader.term, partial(self._enlisted, writer, leader))
-
-    def _enlisted(self, writer: _Committer, leader: ShardLeader, result: peer_pb2.EnlistmentResult) -> None:
-        calls = self._waiting.pop(writer)
-        self._waiting_bytes -= sum(call.size_bytes for call in calls)
-        if result.HasField("error"):
-            for call in calls:
-                call.refuse(result.error)
+    def _settle(self, leader: ShardLeader, call: TransactionalCommit, problem: errors_pb2.Error | None) -> None:
+        """Submits a commit that has waited, or refuses it."""
+        if problem is not None:
+            call.refuse(problem)
         elif not leader.coordinator.leads or leader.coordinator.leadership is not leader:
-            for call in calls:
-                call.refuse(leader.coordinator.not_leader())
+            call.refuse(leader.coordinator.not_leader())
         else:
-            leader.enlisted.requested_by(writer.group_id, writer.identity, writer.transactional_id)
-            for call in calls:
-                leader.queue.submit(call)
+            leader.enlisted.requested_by(call.key, call.identity, call.request.transactional_id)
+            leader.queue.submit(call)
             self._wake(leader)
 
     def _wake(self, leader: ShardLeader) -> None:

@@ -7,24 +7,15 @@ appended in the same step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
+from quorumlog.server.deciding.enlistment_queue import EnlistmentQueue, Settle
 from quorumlog.server.deciding.transaction_participants import Enlisting
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.producer_state import MAX_TRANSACTIONAL_EPOCH
 from quorumlog.server.partition.transaction_steps import transaction_of
-from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2, peer_pb2
-from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.entry import BatchHeader, CorruptEntryError, is_of_transaction, parse_header
-
-#: Maximum size of all batches that wait on a node.
-MAX_WAITING_BYTES = 64 << 20
-
-#: Appends a batch that has waited, or answers with the error that its partition got.
-Settle = Callable[[errors_pb2.Error | None], None]
 
 
 class _WriterHere(NamedTuple):
@@ -36,22 +27,15 @@ class _WriterHere(NamedTuple):
     epoch: int
 
 
-class _Waiting(NamedTuple):
-    size_bytes: int
-    settle: Settle
-
-
 class TransactionalBatches:
     """The batches of this node that wait for an enlistment, in a queue for each producer and partition."""
 
     def __init__(self, enlisting: Enlisting) -> None:
-        self._enlisting = enlisting
-        self._queues: dict[_WriterHere, list[_Waiting]] = {}
-        self._size_bytes = 0
+        self._queue = EnlistmentQueue(enlisting, "batches")
 
     def __len__(self) -> int:
         """Returns the number of batches that wait."""
-        return sum(map(len, self._queues.values()))
+        return len(self._queue)
 
     def wait(
         self,
@@ -61,35 +45,12 @@ class TransactionalBatches:
         size_bytes: int,
         settle: Settle,
     ) -> errors_pb2.Error | None:
-        """Makes a batch wait for its partition to be enlisted.
-
-        Arguments:
-            settle: called in this step or a later one: without an error, if the transaction is open now.
-
-        Returns:
-            The error if the batch cannot wait; then ``settle`` is not called.
-        """
-        if self._size_bytes + size_bytes > MAX_WAITING_BYTES:
-            busy = f"{len(self)} batches wait for the coordinators of their transactions: try again after a pause"
-            return error(ErrorCode.SERVER_BUSY, busy)
-        self._size_bytes += size_bytes
+        """Makes a batch wait for its partition to be enlisted; see `EnlistmentQueue.wait`."""
         writer = _WriterHere(partition.group, request.transactional_id, header.producer_id, header.producer_epoch)
-        queue = self._queues.get(writer)
-        if queue is not None:
-            queue.append(_Waiting(size_bytes, settle))
-            return None
-        self._queues[writer] = [_Waiting(size_bytes, settle)]
         item = peer_pb2.Enlistment(transactional_id=request.transactional_id, only_confirm=not request.adds_partitions)
         item.identity.producer_id, item.identity.producer_epoch = header.producer_id, header.producer_epoch
         item.participant.topic_id, item.participant.partition = partition.identity.topic_id, partition.identity.number
-        self._enlisting.enlist(item, partition.raft.term, partial(self._enlisted, writer))
-        return None
-
-    def _enlisted(self, writer: _WriterHere, result: peer_pb2.EnlistmentResult) -> None:
-        problem = result.error if result.HasField("error") else None
-        for waiting in self._queues.pop(writer):
-            self._size_bytes -= waiting.size_bytes
-            waiting.settle(problem)
+        return self._queue.wait(writer, item, partition.raft.term, size_bytes, settle)
 
 
 def must_be_enlisted(partition: Partition, batch: bytes) -> BatchHeader | None:

@@ -236,9 +236,10 @@ class SpareProducerIds:
 
     def take(self) -> int | None:
         """Returns a new producer id; None if none is available now. Another one is requested then."""
+        self.prepare()
         taken = self._spare.popleft() if self._spare else None
         self.prepare()
-        return taken if taken is not None or not self._spare else self._spare.popleft()
+        return taken
 
     def prepare(self) -> None:
         """Requests an id if none is left."""

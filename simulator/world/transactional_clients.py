@@ -30,7 +30,6 @@ from quorumlog.simulator.world.transactions import TransactionalLoad, Transactio
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import errors_pb2, groups_pb2, transactions_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.wire.entry import parse_header
 
 #: The topic of the load: no other client uses it.
 TOPIC = "payments"
@@ -151,11 +150,7 @@ class TransactionalClients(TransactionTopic):
         coordinators = self._cluster.invariants.transactions
         if coordinators.open:
             return f"transactions are open at their coordinators: {coordinators.open}"
-        for number in range(self.plan.partitions):
-            group = self.group_of(number)
-            if group is not None and self.log_of(group).transactions.open:
-                return f"{TOPIC}-{number} has open transactions: {self.log_of(group).transactions.open}"
-        return next((missing for reader in self._readers if (missing := reader.missing())), "")
+        return self.open_in_logs() or next((missing for reader in self._readers if (missing := reader.missing())), "")
 
     # -- running ------------------------------------------------------------------------------------------------------
 
@@ -190,15 +185,6 @@ class TransactionalClients(TransactionTopic):
 
     # -- judging ------------------------------------------------------------------------------------------------------
 
-    def fate_of(self, value: _Value) -> BatchFate | None:
-        """Returns the state of a batch by the committed log; None if the log does not contain it."""
-        group = self.group_of(value.partition)
-        if group is None:
-            return None
-        offset = self._cluster.invariants.place_of(group, value.value)
-        batch = self.log_of(group).batch_of(offset) if offset >= 0 else None
-        return None if batch is None else self.log_of(group).transactions.fate_of(parse_header(batch.entry.data))
-
     def judge(self) -> None:
         """Judges the outcome of all transactions, and the markers of all partitions.
 
@@ -216,7 +202,7 @@ class TransactionalClients(TransactionTopic):
             Violation: see above.
         """
         where = f"the transaction of {attempt.name} with {attempt.identity}, {attempt.outcome.value},"
-        fates = {value: self.fate_of(value) for value in attempt.values}
+        fates = {value: self.fate_of(value.partition, value.value) for value in attempt.values}
         counted = {value for value, fate in fates.items() if fate is BatchFate.COMMITTED}
         acknowledged = {value for value in attempt.values if value.value in attempt.acknowledged}
         if attempt.outcome is Outcome.COMMITTED and acknowledged - counted:

@@ -155,6 +155,25 @@ class TransactionTopic:
         """Returns the committed log of a group."""
         return self._cluster.invariants.model(group).log
 
+    def open_in_logs(self) -> str:
+        """Returns a partition with open transactions, in words; empty if none has any."""
+        for number in range(self.plan.partitions):
+            group = self.group_of(number)
+            if group is not None and (opened := self.log_of(group).transactions.open):
+                return f"{self.topic}-{number} has open transactions: {opened}"
+        return ""
+
+    def fate_of(self, number: int, value: str) -> BatchFate | None:
+        """Returns the state of the batch that starts with a value, by the committed log of a partition; None if the log
+        does not contain it."""
+        group = self.group_of(number)
+        offset = -1 if group is None else self._cluster.invariants.place_of(group, value)
+        if group is None or offset < 0:
+            return None
+        log = self.log_of(group)
+        batch = log.batch_of(offset)
+        return None if batch is None else log.transactions.fate_of(parse_header(batch.entry.data))
+
     def leader_of(self, group: int) -> tuple[int, int]:
         """Returns the node that leads a group in the newest term of any node, and the term."""
         leaders = self._cluster.invariants.model(group).leaders
@@ -219,12 +238,7 @@ class TransactionalLoad(TransactionTopic):
         """Returns what is not finished yet; empty once all transactions have ended and all readers are at the end."""
         if any(writer.transaction is not None for writer in self._writers) or self._due:
             return f"{len(self._due)} transactions are not ended in a partition"
-        for number in range(self.plan.partitions):
-            group = self.group_of(number)
-            log = None if group is None else self.log_of(group)
-            if log is not None and log.transactions.open:
-                return f"{TOPIC}-{number} has open transactions: {log.transactions.open}"
-        return next((missing for reader in self._readers if (missing := reader.missing())), "")
+        return self.open_in_logs() or next((missing for reader in self._readers if (missing := reader.missing())), "")
 
     def judge(self) -> None:
         """Judges the outcome of all transactions.
@@ -235,16 +249,11 @@ class TransactionalLoad(TransactionTopic):
         for each in self._decided:
             assert each.decision is not None
             for number, value in each.values:
-                group = self.group_of(number)
-                if group is None:
-                    continue
-                offset = self._cluster.invariants.place_of(group, value)
-                batch = self.log_of(group).batch_of(offset) if offset >= 0 else None
-                if batch is None:
+                fate = self.fate_of(number, value)
+                if fate is None:
                     if value in each.acknowledged:
                         raise Violation(f"{value} of {TOPIC}-{number} was acknowledged, and is not in the log")
                     continue
-                fate = self.log_of(group).transactions.fate_of(parse_header(batch.entry.data))
                 if fate is not (BatchFate.COMMITTED if each.decision.commit else BatchFate.ABORTED):
                     raise Violation(f"{value} of {TOPIC}-{number} is {fate.value}; the decision was {each.decision}")
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from quorumlog.server.deciding import enlistment_queue
 from quorumlog.server.deciding.transaction_participants import Identity, OpenHere, Participant
-from quorumlog.server.groups import enlisted_groups, group_transactions
+from quorumlog.server.groups import enlisted_groups
 from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -206,9 +207,9 @@ def test_older_clusters_take_no_offsets_in_transactions() -> None:
 
 def test_waiting_commits_are_bounded(rig: GroupParticipants, monkeypatch: pytest.MonkeyPatch) -> None:
     first = rig.commit()
-    monkeypatch.setattr(group_transactions, "MAX_WAITING_BYTES", 1)
+    monkeypatch.setattr(enlistment_queue, "MAX_WAITING_BYTES", 1)
     assert rig.outcome(rig.commit()) == "SERVER_BUSY"
-    monkeypatch.setattr(group_transactions, "MAX_WAITING_BYTES", 1_000)
+    monkeypatch.setattr(enlistment_queue, "MAX_WAITING_BYTES", 1_000)
     rig.enlisted()
     rig.decide()
     assert rig.outcome(first) == "NONE"

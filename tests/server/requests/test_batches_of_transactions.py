@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from quorumlog.server.requests import transactional_batches
+from quorumlog.server.deciding import enlistment_queue
 from quorumlog.server.requests.transactional_batches import TransactionalBatches, must_be_enlisted
 from quorumlog.server.transactions.participants import OnEnlisted
 from quorumlog.v1 import data_plane_pb2, errors_pb2, peer_pb2
@@ -94,7 +94,7 @@ def test_old_clients_confirm_only(waiting: Waiting) -> None:
 
 
 def test_waiting_bytes_are_bounded(waiting: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transactional_batches, "MAX_WAITING_BYTES", 250)
+    monkeypatch.setattr(enlistment_queue, "MAX_WAITING_BYTES", 250)
     assert waiting.wait(0) is None and waiting.wait(1) is None
     refused = waiting.wait(2)
     assert refused is not None and (refused.code, refused.retriable, refused.definite) == (BUSY.code, True, True)
