@@ -13,13 +13,11 @@ from typing import NamedTuple
 
 from quorumlog.server.deciding.transaction_participants import Identity, OpenHere, Participant
 from quorumlog.server.groups.group_table import GroupTable
+from quorumlog.server.step.newest_decisions import NewestDecisions
 from quorumlog.wire.kafka.control import LogPlace
 
-#: Maximum number of enlisted groups, and of decisions, that a leader remembers. An enlistment that is forgotten is
-#: requested again.
-MAX_REMEMBERED = 65_536
-#: How long decisions are remembered: longer than a request to enlist may take (µs).
-REMEMBERED_US = 60_000_000
+#: Maximum number of enlisted groups that a leader remembers. One that is forgotten is enlisted again.
+MAX_ENLISTED = 65_536
 
 _NOWHERE = LogPlace(0, 0)
 
@@ -39,32 +37,23 @@ class _Enlisted:
     transactional_id: str = ""
 
 
-@dataclass(slots=True, frozen=True)
-class _Received:
-    """The newest decision on a producer's transactions, and when it arrived (µs)."""
-
-    decided: LogPlace
-    came_us: int
-
-
 class EnlistedGroups:
     """The transactions of the consumer groups of one coordinator, during one term of its leader."""
 
     def __init__(self) -> None:
         self._enlisted: dict[_Key, _Enlisted] = {}
-        self._received: dict[_Key, _Received] = {}
+        self._received: NewestDecisions[_Key] = NewestDecisions()
         #: Since when this leader has seen the pending offsets of each transaction (µs).
         self._seen: dict[_Key, tuple[LogPlace, int]] = {}
 
     def open(self, transaction: OpenHere) -> bool:
         """Adds a transaction that the coordinator has confirmed. Returns False if it is over."""
         key = _Key(transaction.participant.group_id, transaction.identity.producer_id)
-        received = self._received.get(key)
-        if received is not None and transaction.place <= received.decided:
+        if transaction.place <= self._received.newest(key):
             return False
         known = self._enlisted.pop(key, None)
         is_same = known is not None and known.transaction == transaction
-        if len(self._enlisted) >= MAX_REMEMBERED:
+        if len(self._enlisted) >= MAX_ENLISTED:
             del self._enlisted[next(iter(self._enlisted))]
         self._enlisted[key] = known if known is not None and is_same else _Enlisted(transaction)
         return True
@@ -93,15 +82,7 @@ class EnlistedGroups:
         enlisted = self._enlisted.get(key)
         if enlisted is not None and enlisted.transaction.place <= decided:
             del self._enlisted[key]
-        if key not in self._received and len(self._received) >= MAX_REMEMBERED:
-            self._received = {
-                each: received for each, received in self._received.items() if received.came_us > now_us - REMEMBERED_US
-            }
-            if len(self._received) >= MAX_REMEMBERED:
-                return False
-        known = self._received.get(key)
-        self._received[key] = _Received(decided if known is None else max(decided, known.decided), now_us)
-        return True
+        return self._received.remember(key, decided, now_us)
 
     def pending_longer_than(self, now_us: int, table: GroupTable, age_us: int) -> Iterator[OpenHere]:
         """Yields the transactions whose pending offsets this leader has seen for at least ``age_us``. One that it has

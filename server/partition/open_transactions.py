@@ -16,6 +16,7 @@ import struct
 from typing import NamedTuple
 
 from quorumlog.server.partition.aborted_ranges import AbortedRange, AbortedRanges
+from quorumlog.server.step.newest_decisions import NewestDecisions
 from quorumlog.v1.partition_log_pb2 import OpenTransaction as OpenCommand
 from quorumlog.wire.entry import Attributes, BatchHeader
 from quorumlog.wire.kafka.control import LogPlace, decided_in
@@ -26,10 +27,6 @@ BEGAN_ROW = b"x"
 #: Limits of one partition.
 MAX_OPEN = 5_000
 MAX_ABORTED = 262_144
-#: How long a leader remembers decisions for which it had no transaction: longer than a request to enlist may take (µs).
-REMEMBERED_US = 60_000_000
-#: How many of them it remembers.
-MAX_REMEMBERED = 65_536
 
 _NOWHERE = LogPlace(0, 0)
 _ROW_KEY = struct.Struct(">cQ")
@@ -102,7 +99,7 @@ class OpenTransactions:
         self._dirty: set[int] = set()
         self._tail: dict[int, TransactionState] = {}
         # Leader only: decisions for which nothing was open, and since when this leadership has seen each as open (µs).
-        self._remembered: dict[int, tuple[LogPlace, int]] = {}
+        self._remembered: NewestDecisions[int] = NewestDecisions()
         self._first_seen: dict[int, tuple[LogPlace, int]] = {}
 
     # -- the replicated state -------------------------------------------------------------------------------------
@@ -161,9 +158,7 @@ class OpenTransactions:
 
     def newest_decision(self, producer_id: int) -> LogPlace:
         """Returns the newest decision that this leader has of a producer, also one for which nothing was open."""
-        decided = self.known(producer_id).decided
-        remembered = self._remembered.get(producer_id)
-        return decided if remembered is None else max(decided, remembered[0])
+        return max(self.known(producer_id).decided, self._remembered.newest(producer_id))
 
     @property
     def count(self) -> int:
@@ -188,14 +183,7 @@ class OpenTransactions:
 
     def remember(self, producer_id: int, decided: LogPlace, now: int) -> bool:
         """Remembers a decision for which nothing was open, for a minute; returns False if too many are remembered."""
-        if len(self._remembered) >= MAX_REMEMBERED and producer_id not in self._remembered:
-            recent = {key: value for key, value in self._remembered.items() if value[1] > now - REMEMBERED_US}
-            self._remembered = recent
-            if len(recent) >= MAX_REMEMBERED:
-                return False
-        known = self._remembered.get(producer_id)
-        self._remembered[producer_id] = (decided if known is None else max(decided, known[0]), now)
-        return True
+        return self._remembered.remember(producer_id, decided, now)
 
     def open_longer_than(self, now: int, age_us: int) -> list[tuple[int, OpenedTransaction]]:
         """Returns the committed transactions that this leadership has known to be open for at least ``age_us``; one

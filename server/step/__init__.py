@@ -7,6 +7,7 @@
 - `request_context`: the source and the principal of a request.
 - `dynamic_values`: the settings that can be changed at run time, for the process.
 - `bearer_tokens`: the requirements on a bearer token, and what a valid one proves.
+- `newest_decisions`: decisions on transactions that a leader has received.
 - `wire_errors`: builds the errors in responses.
 
 May import: no other package.

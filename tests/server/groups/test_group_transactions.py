@@ -8,6 +8,7 @@ from quorumlog.server.deciding import enlistment_queue
 from quorumlog.server.deciding.transaction_participants import Identity, OpenHere, Participant
 from quorumlog.server.groups import enlisted_groups
 from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL
+from quorumlog.server.step import newest_decisions
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.kafka.control import LogPlace
@@ -218,17 +219,17 @@ def test_waiting_commits_are_bounded(rig: GroupParticipants, monkeypatch: pytest
 
 
 def test_remembered_decisions_are_bounded(rig: GroupParticipants, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(enlisted_groups, "MAX_REMEMBERED", 2)
+    monkeypatch.setattr(newest_decisions, "MAX_REMEMBERED", 2)
     assert [rig.end(producer_id=number) for number in (1, 2)] == [[], []]
     (busy,) = rig.end(producer_id=3)
     assert busy is not None
     assert busy.code == ErrorCode.SERVER_BUSY
-    rig.clock.awake_us += enlisted_groups.REMEMBERED_US
+    rig.clock.awake_us += newest_decisions.REMEMBERED_US
     assert rig.end(producer_id=3) == []
 
 
 def test_a_forgotten_enlistment_is_requested_again(rig: GroupParticipants, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(enlisted_groups, "MAX_REMEMBERED", 1)
+    monkeypatch.setattr(enlisted_groups, "MAX_ENLISTED", 1)
     pending(rig)
     other = rig.commit(identity=Identity(71, 0))
     rig.enlisted(15)

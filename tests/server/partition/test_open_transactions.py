@@ -19,6 +19,7 @@ from quorumlog.server.partition.transaction_steps import (
     open_transaction,
     transaction_of,
 )
+from quorumlog.server.step import newest_decisions
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.partition_log_pb2 import ForgetProducers, PartitionCommand, TrimLog
@@ -385,11 +386,11 @@ def test_limits_are_definite_and_retriable(rig: Rig, monkeypatch: pytest.MonkeyP
 
 def test_remembered_decisions_are_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Decisions without a transaction are remembered for a minute; one too many is refused, and comes again."""
-    monkeypatch.setattr(open_transactions, "MAX_REMEMBERED", 2)
+    monkeypatch.setattr(newest_decisions, "MAX_REMEMBERED", 2)
     for producer in (1, 2, 1):
         assert ends(rig, producer=producer) == TransactionEnding(None, 0)
     assert refused(ends(rig, producer=3), ErrorCode.SERVER_BUSY, retriable=True)
-    later = 3 + open_transactions.REMEMBERED_US
+    later = 3 + newest_decisions.REMEMBERED_US
     decision = TransactionDecision(3, 0, FIRST, SECOND, commit=True)
     assert end_transaction(later, NOW_MS, rig.partition, decision) == TransactionEnding(None, 0)
 
