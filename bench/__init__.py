@@ -18,6 +18,7 @@ The bare path, the least that a replicated log must do:
 The core and the disk:
 
 - ``rounds``: a round of replication in Python; ``core_trio``, ``node_trio``: the core and the node under it.
+- ``instructions``: the instructions of these rounds, for changes too small for a clock.
 - ``messages``: processor time of a message between two nodes, by transport.
 - ``storage_commit``: commits beside a bare LMDB.
 - ``steady_state``: appends under retention; ``steady_cluster``: the same on three nodes; ``steady_figures``: results.

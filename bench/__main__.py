@@ -3,6 +3,7 @@
 Other commands measure other things:
 
 - ``raft-groups`` and ``rounds``: many idle partitions, and the consensus core;
+- ``instructions``: the rounds of two checkouts or more, counted instead of timed;
 - ``lookups``: offsets by time;
 - ``steady-state``: a full log that is trimmed while it is written;
 - ``compaction``: its passes, and their effect on producers;
@@ -51,6 +52,7 @@ QUICK_SCALE = 0.25
 COMMANDS = {
     "raft-groups": "raft_groups",
     "rounds": "rounds",
+    "instructions": "instructions",
     "lookups": "lookups",
     "steady-state": "steady_state",
     "compaction": "compaction",
