@@ -341,6 +341,7 @@ class _KafkaSocket(asyncio.Protocol):
         self._principal, self._serial, self._ends_s = ANONYMOUS, "", math.inf
         #: Numbered here, before the TLS handshake: the order of connections fences late requests of transactions.
         self._stream = self._requests.open_stream()
+        self._opened_us = _now_us()
         self._is_served = False
         self._is_reading = True
         self._client: KafkaClient | None = None
@@ -455,7 +456,7 @@ class _KafkaSocket(asyncio.Protocol):
         self.close()
 
     def end(self, ended: EndedStream) -> None:
-        """Closes the connection: the node has ended the client's session."""
+        """Closes the connection: the node has ended the client's session, or wants it to connect again."""
         self.close()
 
     def pause(self, is_paused: bool) -> None:
@@ -497,7 +498,8 @@ class _KafkaSocket(asyncio.Protocol):
 
         # A client that authenticates has no session yet that the stream could belong to.
         stream = 0 if isinstance(message, _SIGN_IN) else self._stream
-        number = self._requests.submit(message, size, take, stream, self._origin(client_id))
+        origin = self._origin(client_id)
+        number = self._requests.submit(message, size, take, stream, origin, connected_us=self._opened_us)
         return number
 
     def abandon(self, number: int) -> None:

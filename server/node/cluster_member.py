@@ -200,6 +200,8 @@ class ClusterMember:
             effects.audit = access.audit.take_lines()
         if access.admission.ended:
             effects.ended_streams = access.admission.take_ended()
+        if self.services.transactions.ended:
+            effects.ended_streams += self.services.transactions.take_ended()
         if throttle.pauses:
             effects.stream_pauses = throttle.take_pauses()
         if self.settings.changed is not None:

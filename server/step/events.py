@@ -235,6 +235,8 @@ class ClientRequest:
     known_size_bytes: int = 0
     #: When it arrived, in microseconds on the node's clock, if arrival times are measured; 0: at its step.
     arrived_us: int = 0
+    #: Of Kafka's clients: when the node accepted the connection, in microseconds on its clock.
+    connected_us: int = 0
 
     @property
     def size_bytes(self) -> int:
@@ -458,7 +460,7 @@ class Job:
 
 @dataclass(slots=True, frozen=True)
 class EndedStream:
-    """Closes a client's stream because the client is no longer authorized."""
+    """Closes a client's stream because the client is no longer authorized, or must connect again."""
 
     stream: int
     error: errors_pb2.Error
@@ -481,7 +483,7 @@ class Effects:
         frames: (peer, frame), in order.
         transaction: to be written and synced by the storage thread, which reports StorageDone or StorageFailed.
         replies: to clients; an Error instead of a response rejects the call as a whole.
-        ended_streams: streams of clients that are no longer authorized.
+        ended_streams: streams of clients to close.
         stream_pauses: streams of clients that exceed a quota, in order.
         identify: addresses (host:port) to send Identify to, before formation.
         report_loss: (address, directory id): asks the node at the address to give up a former disk of this node, as

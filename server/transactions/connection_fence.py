@@ -3,11 +3,17 @@
 Kafka's clients do so before KIP-890. A request of theirs may be delayed on a connection that they have given up, while
 they repeat it on another one and start their next transaction. The delayed request would then end that transaction
 (KAFKA-17754). So a request is refused if the producer has used a newer connection since. On one connection, TCP keeps
-the order. A request that is delayed on its way to another node is refused there: that node no longer coordinates
-the producer.
+the order.
+
+The fence is that of one term of one coordinator. A request that is delayed on its way to another node is refused there:
+that node does not coordinate the producer. It may do so again later, and does not know what the producer did in the
+meantime. So a connection that is older than the term does not count: the node closes it, which ends whatever is still
+under way on it, and the client connects again.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2
@@ -15,14 +21,29 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 #: Number of transactional ids whose connections are remembered; those used least recently are forgotten first.
 MAX_NAMES = 100_000
-#: Stands for the connection of a client that needs no fence.
-NO_CONNECTION = 0
+
+
+class Connection(NamedTuple):
+    """The connection of a client that keeps its epoch.
+
+    Arguments:
+        number: increases in the order in which the node accepts connections.
+        opened_us: when the node accepted it, on the clock of its steps.
+    """
+
+    number: int
+    opened_us: int
 
 
 class ConnectionFence:
-    """The connections of a node's clients. Their numbers increase in the order in which the node accepts them."""
+    """The connections of the producers of one coordinator in one term.
 
-    def __init__(self, most: int = MAX_NAMES) -> None:
+    Arguments:
+        began_us: when the term began on this node, on the clock of its steps.
+    """
+
+    def __init__(self, began_us: int, most: int = MAX_NAMES) -> None:
+        self._began_us = began_us
         self._most = most
         self._newest: dict[str, int] = {}
 
@@ -30,18 +51,30 @@ class ConnectionFence:
         """Returns the number of transactional ids whose connections are remembered."""
         return len(self._newest)
 
-    def refusal(self, name: str, connection: int) -> errors_pb2.Error | None:
-        """Returns the error for a request on an older connection than the producer's newest; otherwise None."""
-        if connection == NO_CONNECTION or connection >= self._newest.get(name, NO_CONNECTION):
+    def is_outdated(self, connection: Connection | None) -> bool:
+        """True if a connection is older than the term: its node must close it."""
+        return connection is not None and connection.opened_us <= self._began_us
+
+    def refusal(self, name: str, connection: Connection | None) -> errors_pb2.Error | None:
+        """Returns the error for a request on a connection that is older than the term, or than the producer's newest;
+        otherwise None.
+
+        Arguments:
+            connection: None if the client needs no fence.
+        """
+        if self.is_outdated(connection):
+            why = f"this node coordinates {name} again, and has closed the connection: connect again, and repeat"
+            return error(ErrorCode.NOT_COORDINATOR, why)
+        if connection is None or connection.number >= self._newest.get(name, 0):
             return None
         why = f"the producer {name} has used a newer connection since: this request was late"
         return error(ErrorCode.INVALID_TXN_STATE, why)
 
-    def accepted(self, name: str, connection: int) -> None:
+    def accepted(self, name: str, connection: Connection | None) -> None:
         """Records the connection of a request that has been accepted."""
-        if connection == NO_CONNECTION:
+        if connection is None:
             return
-        self._newest[name] = max(connection, self._newest.pop(name, NO_CONNECTION))
+        self._newest[name] = max(connection.number, self._newest.pop(name, 0))
         if len(self._newest) > self._most:
             del self._newest[next(iter(self._newest))]
 

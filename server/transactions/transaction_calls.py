@@ -9,7 +9,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.deciding.pending_answers import PendingAnswers
 from quorumlog.server.deciding.transaction_participants import identity_of, place_form
-from quorumlog.server.transactions.connection_fence import ConnectionFence
+from quorumlog.server.transactions.connection_fence import Connection
 from quorumlog.server.transactions.transaction_decisions import (
     add_to_transaction,
     end_transaction,
@@ -54,7 +54,8 @@ class ClientCall:
     """A call of a client about one transactional id.
 
     Arguments:
-        connection: the number of the client's connection; NO_CONNECTION if it needs no fence.
+        connection: the client's connection; None if it needs no fence.
+        close: closes that connection.
     """
 
     def __init__(
@@ -63,12 +64,13 @@ class ClientCall:
         request: TransactionRequest,
         answers: PendingAnswers,
         leader: TransactionLeader,
-        fence: ConnectionFence,
-        connection: int,
+        connection: Connection | None,
+        close: Callable[[errors_pb2.Error], None],
     ) -> None:
         self.key = request.transactional_id
-        self._fence = fence
+        self._fence = leader.fence
         self._connection = connection
+        self._close = close
         self._request_id = request_id
         self._request = request
         self._answers = answers
@@ -103,6 +105,8 @@ class ClientCall:
         if edit is not None and edit.producer is not None and edit.producer.identity == identity_of(request.identity):
             problem = self._fence.refusal(self.key, self._connection)
             if problem is not None:
+                if self._fence.is_outdated(self._connection):
+                    self._close(problem)
                 return failed_transaction(self._request, problem)
         response = decide(draft, request)
         if not response.HasField("error"):

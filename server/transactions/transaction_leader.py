@@ -28,6 +28,7 @@ from quorumlog.server.deciding.stall_aware_clock import AwakeClock
 from quorumlog.server.deciding.transaction_participants import Participant
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.step.deadlines import earlier
+from quorumlog.server.transactions.connection_fence import ConnectionFence
 from quorumlog.server.transactions.markers_due import MarkerRoute, MarkersDue
 from quorumlog.server.transactions.transaction_decisions import expire_id, expire_transaction, record_ended
 from quorumlog.server.transactions.transaction_draft import ProducerIdSource, TransactionDraft
@@ -82,6 +83,7 @@ class TransactionLeader:
     Attributes:
         queue: decides the calls of clients, and what is due here.
         markers: pushes decisions to their participants.
+        fence: the connections of producers that keep their epoch.
     """
 
     def __init__(self, coordinator: TransactionShard, services: LeaderServices) -> None:
@@ -90,6 +92,7 @@ class TransactionLeader:
         self._services = services
         self.queue: DecisionQueue[TransactionDraft] = DecisionQueue(coordinator, clock, self, services.max_calls)
         self.markers = MarkersDue(clock, services.route, partial(services.wake, coordinator.group))
+        self.fence = ConnectionFence(clock.now)
         self._timeouts = _Timeouts()
         self._unused: dict[str, None] = {}
         self._expiry_due = clock.awake_us + EXPIRY_US

@@ -17,11 +17,11 @@ from quorumlog.server.deciding.pending_answers import PendingAnswers
 from quorumlog.server.deciding.transaction_participants import Participant
 from quorumlog.server.observability.metric_catalogue import Readings
 from quorumlog.server.step.deadlines import wait_us
-from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.events import ClientRequest, EndedStream
 from quorumlog.server.step.node_service import ServiceHooks, StepTime
 from quorumlog.server.step.request_context import Listener
 from quorumlog.server.step.wire_errors import error
-from quorumlog.server.transactions.connection_fence import NO_CONNECTION, ConnectionFence
+from quorumlog.server.transactions.connection_fence import Connection
 from quorumlog.server.transactions.transaction_calls import (
     REQUEST_ITEMS,
     ClientCall,
@@ -55,7 +55,7 @@ class TransactionService:
     """The transaction coordinators of a node, and the requests that they serve.
 
     Attributes:
-        connections: the newest connection of each producer.
+        ended: connections to close, until ``take_ended`` is called.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class TransactionService:
             self._confirm,
             self._wake,
         )
-        self.connections = ConnectionFence()
+        self.ended: list[EndedStream] = []
         self._deadline_moved: Callable[[], None] = lambda: None
 
     def _begin(self, coordinator: TransactionShard) -> TransactionLeader:
@@ -136,9 +136,19 @@ class TransactionService:
             self._answers.fail(asked.request_id, many)
         else:
             # Kafka's old clients keep their epoch. Our own get the next one with each transaction.
-            connection = asked.stream if asked.client.listener is Listener.KAFKA else NO_CONNECTION
-            call = ClientCall(asked.request_id, request, self._answers, keeper, self.connections, connection)
-            keeper.queue.submit(call)
+            is_kafka = asked.client.listener is Listener.KAFKA
+            connection = Connection(asked.stream, asked.connected_us) if is_kafka else None
+            close = partial(self._close, asked.stream)
+            keeper.queue.submit(ClientCall(asked.request_id, request, self._answers, keeper, connection, close))
+
+    def _close(self, stream: int, why: errors_pb2.Error) -> None:
+        self.ended.append(EndedStream(stream, why))
+        self._deadline_moved()
+
+    def take_ended(self) -> list[EndedStream]:
+        """Removes and returns the connections to close."""
+        ended, self.ended = self.ended, []
+        return ended
 
     def client_gone(self, request_id: int) -> None:
         """Forgets a request whose client is gone."""

@@ -103,6 +103,11 @@ class SimKafkaLink:
         """The reason why the node has closed the connection, if it has."""
         return self._client.end
 
+    @property
+    def is_open(self) -> bool:
+        """False once the node has ended the connection's stream."""
+        return self._cluster.processes[self._node].has_stream(self._stream)
+
     def send(self, message: KafkaMessage, version: int) -> int:
         """Sends a request; returns its number."""
         number = next(self._numbers)

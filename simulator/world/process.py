@@ -129,7 +129,8 @@ class SimProcess:
         self._deadline_timer: Timer | None = None
         self._requests = 0
         self._streams = 0
-        self._open_streams: set[int] = set()
+        #: When each was opened, on the node's clock.
+        self._open_streams: dict[int, int] = {}
         self._pending: dict[int, _PendingRequest] = {}
         #: Creates the services of each life, if there are any.
         self.make_door: Callable[[], Door] | None = None
@@ -251,7 +252,8 @@ class SimProcess:
         self._requests += 1
         kind = type(message).__name__
         self._pending[self._requests] = _PendingRequest(kind, self._scheduler.now, answered, served, stream)
-        self.deliver(ClientRequest(self._requests, message, stream, client))
+        connected_us = self._open_streams.get(stream, 0)
+        self.deliver(ClientRequest(self._requests, message, stream, client, connected_us=connected_us))
 
     def act(self, life: int, group: int, action: Callable[[Partition, int, int], None]) -> None:
         """Has the process act on its replica of a partition in its next step, if it still is of that life.
@@ -276,7 +278,7 @@ class SimProcess:
         """Opens a stream for a client; returns its number."""
         self._streams += 1
         if self.running:
-            self._open_streams.add(self._streams)
+            self._open_streams[self._streams] = self._now()
         return self._streams
 
     def close_stream(self, stream: int) -> None:
@@ -285,7 +287,7 @@ class SimProcess:
             if pending.stream == stream:
                 self._pending[number] = replace(pending, answered=_nobody, served=None)
                 self.deliver(ClientGone(number))
-        self._open_streams.discard(stream)
+        self._open_streams.pop(stream, None)
         self.deliver(StreamClosed(stream))
 
     def waiting_since(self, before_us: int) -> list[str]:
@@ -408,7 +410,7 @@ class SimProcess:
     def _end_stream(self, stream: int) -> None:
         """Closes a stream whose client lost its access: pending requests get no answer."""
         assert stream < DOOR_NUMBERS, "the services of simulated nodes admit every client"
-        self._open_streams.discard(stream)
+        self._open_streams.pop(stream, None)
         for number, pending in list(self._pending.items()):
             if pending.stream == stream:
                 self._pending[number] = replace(pending, answered=_nobody, served=None)

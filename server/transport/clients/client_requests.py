@@ -104,17 +104,19 @@ class ClientRequests:
         stream: int = 0,
         client: RequestContext = UNKNOWN_CLIENT,
         arrived_us: int = 0,
+        connected_us: int = 0,
     ) -> int:
         """Submits a request to the node and returns its number. ``on_reply`` is called once; never after ``abandon``.
 
         Arguments:
             arrived_us: arrival time on the clock of the node's steps, for traced requests; otherwise 0.
+            connected_us: of Kafka's clients: when the connection was accepted, on that clock.
         """
         number = next(self._numbers)
         self._pending[number] = (size_bytes, on_reply)
         self._pending_bytes += size_bytes
         self.times.came(number, message)
-        self._emit(ClientRequest(number, message, stream, client, size_bytes, arrived_us))
+        self._emit(ClientRequest(number, message, stream, client, size_bytes, arrived_us, connected_us))
         return number
 
     def submit_unanswered(

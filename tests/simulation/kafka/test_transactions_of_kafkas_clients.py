@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
 import pytest
 
+from quorumlog.server.deciding.finder import coordinator_of
 from quorumlog.server.kafka.codec.fetch_requests import FetchPartition, FetchRequest, FetchTopic
 from quorumlog.server.kafka.codec.fetch_responses import FetchResponse
 from quorumlog.server.kafka.codec.groups.membership_requests import FindCoordinatorRequest
@@ -33,6 +35,7 @@ from quorumlog.server.kafka.codec.transaction_responses import (
 )
 from quorumlog.server.kafka.handlers.error_codes import KafkaError
 from quorumlog.simulator.world.kafka_link import SimKafkaLink
+from quorumlog.wire.topic_names import TRANSACTIONS_TOPIC
 from tests.support.kafka_batches import kafka_batch
 from tests.support.kafka_nodes import KafkaAnswer, KafkaNodes
 from tests.support.quiet_cluster import TOPIC
@@ -73,6 +76,18 @@ class Producer:
         self.sequence = 0
         self.coordinator = self._find()
         self.links = self.connect()
+
+    def move(self, is_wanted: Callable[[int], bool]) -> None:
+        """Pauses the node of the coordinator until another one leads it, until that is a wanted one. Connections
+        stay."""
+        group = coordinator_of(self.nodes.image.topics[TRANSACTIONS_TOPIC], self.name).group
+        while not is_wanted(self.coordinator):
+            paused = self.nodes.cluster.processes[self.coordinator]
+            paused.pause()
+            self.nodes.until(lambda: self.nodes.led_by(group) not in (None, self.coordinator), 30)
+            paused.resume()
+            self.nodes.run(2)
+            self.coordinator = self._find()
 
     def connect(self) -> dict[int, SimKafkaLink]:
         """Opens another connection to each node, and uses these from now on."""
@@ -286,6 +301,33 @@ def test_late_requests_on_older_connections_are_refused(nodes: KafkaNodes, topic
     assert producer.produce(topic, OLD[0]) is KafkaError.NONE
     assert producer.end(OLD[1], link=former) is KafkaError.INVALID_TXN_STATE
     assert committed(nodes, topic)[0] == 2, "the transaction is open"
+    assert producer.produce(topic, OLD[0]) is KafkaError.NONE
+    assert producer.end(OLD[1]) is KafkaError.NONE
+    assert committed(nodes, topic) == (5, 5, [])
+
+
+def test_requests_of_a_former_term_are_not_served() -> None:
+    """An old client sends EndTxn to a coordinator that moves away, repeats it at the next one, and starts its next
+    transaction. The coordinator moves back. Only then the first EndTxn arrives."""
+    nodes = KafkaNodes(seed=3)
+    topic = "orders"
+    nodes.create_on(topic, [1, 2, 3])
+    producer = Producer(nodes, "payer")
+    assert producer.init() is KafkaError.NONE
+    first = producer.coordinator
+    late = producer.links[first]
+    assert producer.add({topic: [0]}) == {(topic, 0): KafkaError.NONE}
+    assert producer.produce(topic, OLD[0]) is KafkaError.NONE
+    producer.move(lambda node: node != first)
+    producer.connect()  # As clients do whose connection is closed.
+    assert producer.end(OLD[1]) is KafkaError.NONE
+    assert producer.add({topic: [0]}) == {(topic, 0): KafkaError.NONE}
+    assert producer.produce(topic, OLD[0]) is KafkaError.NONE
+    producer.move(lambda node: node == first)
+    late.send(EndTxnRequest(producer.name, *producer.identity, True), OLD[1])
+    nodes.until(lambda: not late.is_open, 20)
+    assert committed(nodes, topic)[0] == 2, "the transaction is open"
+    producer.connect()
     assert producer.produce(topic, OLD[0]) is KafkaError.NONE
     assert producer.end(OLD[1]) is KafkaError.NONE
     assert committed(nodes, topic) == (5, 5, [])
