@@ -42,6 +42,19 @@ class CommitLabel(NamedTuple):
         return cls(member, int(epoch), int(number))
 
 
+class EndedInGroup(NamedTuple):
+    """A transaction that has ended in a consumer group.
+
+    Arguments:
+        decided: where the log of its coordinator has the decision.
+    """
+
+    group_id: str
+    producer_id: int
+    decided: tuple[int, int]
+    commit: bool
+
+
 def _given(groups: Iterable[log.EpochPartitions]) -> dict[TopicIdPartition, int]:
     """Returns partitions with the epoch since which a member owns them."""
     return {
@@ -172,6 +185,8 @@ class CoordinatorModel:
         end_of: returns the end of a partition's committed log; None if the partition is unknown.
         clock_error: maximum deviation of a node's clock, as a share.
         committed: by consumer group and partition: when (µs) each offset was committed; -1 for a deletion.
+        outcomes: by the label of a commit in a transaction: whether that was committed.
+        ended: the transactions that have ended in a group.
     """
 
     raft_group: int
@@ -182,6 +197,8 @@ class CoordinatorModel:
     commands: int = 0
     metadata_index: int = 0
     committed: dict[tuple[str, TopicIdPartition], list[tuple[int, int]]] = field(default_factory=dict)
+    outcomes: dict[str, bool] = field(default_factory=dict)
+    ended: list[EndedInGroup] = field(default_factory=list)
     _digests: dict[str, bytes] = field(default_factory=dict)
     _history: list[tuple[int, bytes]] = field(default_factory=lambda: [(0, _whole(0, {}))])
 
@@ -227,6 +244,7 @@ class CoordinatorModel:
             for offset in record.offsets:
                 self._owned_by_committer(where, before, offset, in_transaction=True)
         self._note_offsets(name, before, change, now_us)
+        self._note_ended(name, before, change)
         if change.version == 0:
             self.groups.pop(name, None)
             self._digests.pop(name, None)
@@ -264,6 +282,15 @@ class CoordinatorModel:
         for each in change.offsets:
             partition = TopicIdPartition(each.topic_id, each.partition)
             self.committed.setdefault((name, partition), []).append((now_us, each.offset))
+
+    def _note_ended(self, name: str, before: ModelGroup, change: log.GroupChange) -> None:
+        for ended in change.ended:
+            for label in before.pending.open[ended.producer_id].labels:
+                self.outcomes[label] = ended.commit
+            place = (ended.decided.term, ended.decided.index)
+            self.ended.append(EndedInGroup(name, ended.producer_id, place, ended.commit))
+        # One entry may store offsets and end their transaction.
+        self.outcomes |= {offset.metadata: True for offset in change.offsets}
 
     def _removed(
         self, where: str, name: str, member: ModelMember, change: log.GroupChange, now_us: int, elected_us: int

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from quorumlog.raft.types import Entry
 from quorumlog.server.metadata.records import PartitionRecord
-from quorumlog.simulator.models.coordinator_model import CoordinatorModel, ModelGroup
+from quorumlog.simulator.models.coordinator_model import CoordinatorModel, EndedInGroup, ModelGroup
 from quorumlog.simulator.models.members_heard import HeardMembers
 from quorumlog.simulator.models.pending_model import TopicIdPartition
 from quorumlog.wire.topic_names import GROUPS_TOPIC
@@ -105,6 +105,24 @@ class CoordinatorModels:
                 elif at_us <= last_us:
                     had.add(offset)
         return had
+
+    # -- transactions -------------------------------------------------------------------------------------------------
+
+    def outcome_of(self, label: str) -> bool | None:
+        """Returns whether the transaction of a commit was committed; None if it is pending, or was not stored."""
+        outcomes = (model.outcomes.get(label) for model in self._models.values())
+        return next((outcome for outcome in outcomes if outcome is not None), None)
+
+    @property
+    def ended(self) -> list[EndedInGroup]:
+        """Returns the transactions that have ended in a group."""
+        return [ended for model in self._models.values() for ended in model.ended]
+
+    @property
+    def with_pending(self) -> list[str]:
+        """Returns the groups with offsets in open transactions."""
+        groups = (item for model in self._models.values() for item in model.groups.items())
+        return sorted(name for name, group in groups if group.pending.open)
 
     @property
     def commands(self) -> int:

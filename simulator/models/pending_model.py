@@ -53,12 +53,13 @@ class ModelOffset(NamedTuple):
 
 @dataclass(slots=True)
 class ModelOpenOffsets:
-    """A transaction that is open in a group."""
+    """A transaction that is open in a group. ``labels``: of all its commits, also of those that were overtaken."""
 
     place: _Place
     epoch: int
     coordinator: int
     offsets: dict[TopicIdPartition, ModelOffset] = field(default_factory=dict)
+    labels: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -82,6 +83,7 @@ class ModelPending:
             for offset in record.offsets:
                 stored = ModelOffset(offset, record.version or change.version)
                 transaction.offsets[TopicIdPartition.of(offset)] = stored
+                transaction.labels.add(offset.metadata)
 
     def of(self, partition: TopicIdPartition) -> Iterator[tuple[int, ModelOffset]]:
         """Yields the pending offsets of a partition, with the producer of each."""

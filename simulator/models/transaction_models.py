@@ -28,7 +28,7 @@ LAST_EPOCH = 32_766
 Identity = tuple[int, int]
 #: A position in a coordinator's log: term, index.
 LogPlace = tuple[int, int]
-#: A topic's id and a partition's number.
+#: A topic's id and a partition's number; of a consumer group: its id and -1.
 Partition = tuple[bytes, int]
 
 
@@ -42,13 +42,18 @@ def identity_of(form: ProducerIdentity) -> Identity:
     return form.producer_id, form.producer_epoch
 
 
+def as_participant(group_id: str) -> Partition:
+    """Returns a consumer group as a participant."""
+    return group_id.encode(), -1
+
+
 @dataclass(slots=True)
 class ModelTransaction:
     """A transaction by the log.
 
     Attributes:
         origin, since_us: where and when it started.
-        writers: the partitions of each writer.
+        writers: the partitions and consumer groups of each writer.
         decided: where it was decided; None while it is open.
         committed: the writers whose records are committed.
         seen_us: when its decision was committed.
@@ -167,6 +172,7 @@ class TransactionModel:
                 self._take(where, identity, change.transactional_id)
             partitions = known.open.writers.setdefault(identity, set())
             partitions.update((topic.topic_id, number) for topic in writer.topics for number in topic.partitions)
+            partitions.update(map(as_participant, writer.group_ids))
 
     def _decide(self, where: str, known: _ModelId, change: log.TransactionChange, place: LogPlace, now_us: int) -> None:
         decision, transaction = change.decision, known.open

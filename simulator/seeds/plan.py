@@ -233,6 +233,9 @@ def draw_plan(
 def _draw_transactions(rng: random.Random, plan: Plan) -> None:
     """Draws a load with transactions, with small limits of compaction."""
     plan.transactions = draw_transactions(rng)
+    if not plan.groups:
+        # Clients commit offsets in their transactions.
+        plan.cluster.groups = draw_coordinators(rng, plan.cluster.raft.election_timeout_us // 1_000)
     if plan.transactions.keys:
         plan.cluster.compaction_interval_us = rng.choice((50_000, 300_000))
         plan.cluster.limits = replace(

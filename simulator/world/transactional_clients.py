@@ -8,13 +8,16 @@ outcome that a client receives is compared with the committed logs (X3 to X5 and
 - No answer: all or none.
 - What an instance sends after another one has received its identity never counts.
 - Each marker is that of the one decision that the coordinator's log has.
+
+A client may also commit in the transaction how far it has consumed a partition: all of the above holds for that, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import count
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from google.protobuf.message import Message as ProtoMessage
@@ -22,8 +25,11 @@ from google.protobuf.message import Message as ProtoMessage
 from quorumlog.raft.types import NO_NODE
 from quorumlog.simulator.models.committed_partition import Violation
 from quorumlog.simulator.models.committed_transactions import BatchFate
+from quorumlog.simulator.models.transaction_models import Partition, as_participant
 from quorumlog.simulator.world.clients import Unanswered
 from quorumlog.simulator.world.cluster import SimCluster
+from quorumlog.simulator.world.consumed_offsets import Commit, Consumption
+from quorumlog.simulator.world.old_connections import OldConnection, OldConnections
 from quorumlog.simulator.world.scheduler import Scheduler
 from quorumlog.simulator.world.transactions import TOPIC as TRANSFERS
 from quorumlog.simulator.world.transactions import TransactionalLoad, TransactionPlan, TransactionTopic, readers_of
@@ -42,6 +48,9 @@ _PAUSE_US = (2_000, 40_000)
 _ATTEMPTS = 30
 #: How long a message that is repeated may be under way (µs).
 _LATE_US = 1_500_000
+#: Share of transactions that commit offsets; and, where clients share groups, of these that are overtaken by a commit
+#: outside of transactions.
+_CONSUMES, _OVERTAKES = 0.6, 0.3
 #: Clients beyond the number of producers that a plan draws.
 _MORE = 3
 #: Timeouts of transactions that are drawn, in milliseconds.
@@ -62,10 +71,11 @@ _ENDS = frozenset(
 
 
 class _Ask(NamedTuple):
-    """A request to a node."""
+    """A request to a node, on a connection if the client needs one."""
 
     node: int
     request: ProtoMessage
+    connection: OldConnection | None = None
 
 
 #: What a client does: asks a node, and receives the answer or None; or waits, in microseconds.
@@ -100,13 +110,15 @@ class _Attempt:
     """A transaction of one instance.
 
     Attributes:
+        commits: the offsets that it has sent.
         fenced_us: when another instance received its identity; None if none did.
-        acknowledged: the values whose batch was acknowledged.
+        acknowledged: the values whose batch was acknowledged, and the labels of stored offsets.
     """
 
     name: str
     identity: _Identity
     values: list[_Value] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)
     acknowledged: set[str] = field(default_factory=set)
     outcome: Outcome = Outcome.OPEN
     fenced_us: int | None = None
@@ -117,11 +129,15 @@ class TransactionalClients(TransactionTopic):
 
     Attributes:
         outcomes: number of transactions by outcome.
+        consumption: the offsets that they commit.
+        connections: numbers of connections of clients that keep their epoch.
     """
 
     def __init__(self, plan: TransactionPlan, cluster: SimCluster, scheduler: Scheduler) -> None:
         super().__init__(TOPIC, plan, cluster, scheduler)
         self.healed = False
+        self.consumption = Consumption(self, cluster, Consumption.share(self._rng.random()))
+        self.connections = count(1)
         self._running = 0
         self._attempts: list[_Attempt] = []
         self._readers = readers_of(self, cluster, scheduler)
@@ -150,7 +166,8 @@ class TransactionalClients(TransactionTopic):
         coordinators = self._cluster.invariants.transactions
         if coordinators.open:
             return f"transactions are open at their coordinators: {coordinators.open}"
-        return self.open_in_logs() or next((missing for reader in self._readers if (missing := reader.missing())), "")
+        missing = self.open_in_logs() or self.consumption.missing()
+        return missing or next((missing for reader in self._readers if (missing := reader.missing())), "")
 
     # -- running ------------------------------------------------------------------------------------------------------
 
@@ -180,7 +197,8 @@ class TransactionalClients(TransactionTopic):
                 is_answered = True
                 self._drive(name, steps, None if isinstance(message, Unanswered) else message)
 
-        self._cluster.request(name, wanted.node, wanted.request, answered)
+        client, stream = wanted.connection or (name, 0)
+        self._cluster.request(client, wanted.node, wanted.request, answered, stream=stream)
         self._scheduler.after(_ANSWER_US, lambda: answered(Unanswered.LOST))
 
     # -- judging ------------------------------------------------------------------------------------------------------
@@ -193,6 +211,7 @@ class TransactionalClients(TransactionTopic):
         """
         for each in self._attempts:
             self.judge_attempt(each)
+        self.consumption.judge()
         self._judge_markers()
 
     def judge_attempt(self, attempt: _Attempt) -> None:
@@ -202,17 +221,23 @@ class TransactionalClients(TransactionTopic):
             Violation: see above.
         """
         where = f"the transaction of {attempt.name} with {attempt.identity}, {attempt.outcome.value},"
-        fates = {value: self.fate_of(value.partition, value.value) for value in attempt.values}
-        counted = {value for value, fate in fates.items() if fate is BatchFate.COMMITTED}
-        acknowledged = {value for value in attempt.values if value.value in attempt.acknowledged}
-        if attempt.outcome is Outcome.COMMITTED and acknowledged - counted:
-            raise Violation(f"{where} has records that do not count: {[(v, fates[v]) for v in acknowledged - counted]}")
+        counts: dict[str, bool | None] = {
+            each.label: self.consumption.is_in_effect(each.label) for each in attempt.commits
+        }
+        fates = {each.value: self.fate_of(each.partition, each.value) for each in attempt.values}
+        counts |= {value: fate is BatchFate.COMMITTED for value, fate in fates.items()}
+        counted = {name for name, is_counted in counts.items() if is_counted}
+        missing = attempt.acknowledged - counted
+        if attempt.outcome is Outcome.COMMITTED and missing:
+            raise Violation(f"{where} has parts that do not count: {[(each, fates.get(each)) for each in missing]}")
         if attempt.outcome in (Outcome.ABORTED, Outcome.OPEN) and counted:
-            raise Violation(f"{where} has records that count: {counted}")
-        if attempt.outcome is Outcome.UNKNOWN and counted and acknowledged - counted:
-            raise Violation(f"{where} counts in a part: {counted}, without {acknowledged - counted}")
+            raise Violation(f"{where} has parts that count: {counted}")
+        if attempt.outcome is Outcome.UNKNOWN and counted and missing:
+            raise Violation(f"{where} counts in a part: {counted}, without {missing}")
         if attempt.fenced_us is not None:
-            late = {value for value in counted if value.sent_us > attempt.fenced_us}
+            sent_us = {each.value: each.sent_us for each in attempt.values}
+            sent_us |= {each.label: each.sent_us for each in attempt.commits}
+            late = {name for name in counted if sent_us[name] > attempt.fenced_us}
             if late:
                 raise Violation(f"{where} was fenced at {attempt.fenced_us}, and these count: {late}")
 
@@ -222,17 +247,22 @@ class TransactionalClients(TransactionTopic):
             for transaction in self._cluster.invariants.transactions.transactions
             for writer, partitions in transaction.writers.items()
         }
+        for participant, producer, place, commit in self._markers():
+            where = f"{participant} has a marker of producer {producer} at {place}, commit {commit}"
+            found = decided.get((producer, place))
+            if found is None:
+                raise Violation(f"{where}: its coordinator has no such decision")
+            if found[0] != commit or participant not in found[1]:
+                raise Violation(f"{where}: the decision was {found}")
+
+    def _markers(self) -> Iterator[tuple[Partition, int, tuple[int, int], bool]]:
+        """Yields each end of a transaction: the participant, the producer, the place of the decision, the outcome."""
         for number in range(self.plan.partitions):
             group = self.group_of(number)
-            if group is None:
-                continue
-            for producer, place, commit in self.log_of(group).transactions.markers():
-                where = f"{TOPIC}-{number} has a marker of producer {producer} at {place}, commit {commit}"
-                found = decided.get((producer, place))
-                if found is None:
-                    raise Violation(f"{where}: its coordinator has no such decision")
-                if found[0] != commit or (self.topic_id(), number) not in found[1]:
-                    raise Violation(f"{where}: the decision was {found}")
+            for producer, place, commit in self.log_of(group).transactions.markers() if group is not None else ():
+                yield (self.topic_id(), number), producer, place, commit
+        for ended in self._cluster.invariants.coordinators.ended:
+            yield as_participant(ended.group_id), ended.producer_id, ended.decided, ended.commit
 
 
 #: A load with transactions.
@@ -267,6 +297,9 @@ class _Instance:
         self._timeout_ms = self._rng.choice(_TIMEOUTS_MS)
         self._identity: _Identity | None = None
         self._sequences: dict[int, int] = {}
+        self._connections = OldConnections(name, clients.connections, cluster, scheduler)
+        #: How far it has consumed; None if it must ask.
+        self._position: int | None = None
 
     @property
     def _is_over(self) -> bool:
@@ -289,19 +322,24 @@ class _Instance:
     def _pause(self) -> int:
         return self._rng.randint(*_PAUSE_US)
 
-    def _call(self, request: ProtoMessage) -> _Steps[tuple[ProtoMessage | None, bool]]:
+    def _call(self, request: ProtoMessage, group_id: str | None = None) -> _Steps[tuple[ProtoMessage | None, bool]]:
         """Asks the coordinator until the answer is definite.
+
+        Arguments:
+            group_id: asks the coordinator of this consumer group, not that of the transactional id.
 
         Returns:
             The answer, None if the client has given up; and whether an attempt has no known outcome.
         """
         is_uncertain = False
         for _ in range(_ATTEMPTS):
-            node = yield from self._coordinator()
+            node = yield from self._coordinator(group_id)
             if node != NO_NODE:
-                answer = yield _Ask(node, request)
+                is_old = self._is_old and group_id is None
+                answer = yield _Ask(node, request, self._connections.to(node) if is_old else None)
                 if answer is None:
                     is_uncertain = True
+                    self._connections.give_up(node)
                 else:
                     problem: errors_pb2.Error = answer.error  # type: ignore[attr-defined]
                     if not problem.retriable:
@@ -310,10 +348,12 @@ class _Instance:
             yield self._pause()
         return None, is_uncertain
 
-    def _coordinator(self) -> _Steps[int]:
+    def _coordinator(self, group_id: str | None) -> _Steps[int]:
         request = groups_pb2.FindCoordinatorsRequest(
             group_ids=[self._name], type=groups_pb2.COORDINATOR_TYPE_TRANSACTION
         )
+        if group_id is not None:
+            request = groups_pb2.FindCoordinatorsRequest(group_ids=[group_id])
         found = yield _Ask(self._rng.choice(self._cluster.node_ids), request)
         if isinstance(found, groups_pb2.FindCoordinatorsResponse) and found.coordinators:
             node: int = found.coordinators[0].node_id
@@ -329,6 +369,7 @@ class _Instance:
             yield self._pause()
             return False
         self._adopt(answer.identity)
+        self._position = None
         for each in self._attempts:
             if each.name == self._name and each.identity != self._identity and each.fenced_us is None:
                 each.fenced_us = self._scheduler.now
@@ -348,20 +389,22 @@ class _Instance:
             yield self._pause()
             return
         attempt = _Attempt(self._name, self._identity)
+        part = yield from self._consume()
         added: set[int] = set()
         is_whole = True
         for _ in range(self._rng.randint(1, self._plan.batches)):
             number = self._rng.randrange(self._plan.partitions)
             if self._is_old and number not in added:
-                is_whole = yield from self._add(number)
+                partition = transactions_pb2.TransactionParticipant(topic_id=self._clients.topic_id(), partition=number)
+                is_whole = yield from self._add(partition)
             if is_whole:
                 added.add(number)
                 is_whole = yield from self._produce(attempt, number)
             if not is_whole:
                 break
             yield self._rng.randint(0, 5_000)
-        if attempt.values and attempt not in self._attempts:
-            self._attempts.append(attempt)
+        if is_whole and part is not None:
+            is_whole = yield from self._commit(attempt, *part)
         if not added:
             self._identity = None
             return
@@ -369,14 +412,56 @@ class _Instance:
             self._identity = None  # It is killed: its transaction stays open until its timeout, or the next instance.
             return
         yield from self._end(attempt, commit=is_whole and self._rng.random() < self._plan.commits)
+        self._position = part[1] if part is not None and attempt.outcome is Outcome.COMMITTED else None
         if not is_whole:
             self._identity = None
 
-    def _add(self, number: int) -> _Steps[bool]:
+    def _consume(self) -> _Steps[tuple[int, int] | None]:
+        """Returns the part of its partition that the client consumes in a transaction; None if it consumes nothing."""
+        consumption = self._clients.consumption
+        if self._rng.random() >= _CONSUMES:
+            return None
+        for _ in range(_ATTEMPTS):
+            if self._position is not None:
+                break
+            node = yield from self._coordinator(consumption.group_of(self._name))
+            answer = (yield _Ask(node, consumption.fetch(self._name))) if node != NO_NODE else None
+            self._position = consumption.position_in(answer)
+            yield self._pause()
+        if self._position is None:
+            return None
+        end = min(self._position + self._rng.randint(1, 5), consumption.end_of(self._name))
+        return (self._position, end) if end > self._position else None
+
+    def _commit(self, attempt: _Attempt, first: int, end: int) -> _Steps[bool]:
+        """Commits in the transaction what the client has consumed."""
         assert self._identity is not None
-        request = transactions_pb2.AddToTransactionRequest(transactional_id=self._name)
+        consumption, group_id = self._clients.consumption, self._clients.consumption.group_of(self._name)
+        if self._is_old:
+            is_added = yield from self._add(transactions_pb2.TransactionParticipant(group_id=group_id))
+            if not is_added:
+                return False
+        commit = consumption.begin(self._name, first, end, self._scheduler.now)
+        attempt.commits.append(commit)
+        identity = transactions_pb2.ProducerIdentity()
+        identity.producer_id, identity.producer_epoch = self._identity
+        request = consumption.request_in(commit, identity, adds_group=not self._is_old)
+        # A client of the first version that keeps its epoch could not tell its own late commit from the next one.
+        if not self._is_old and self._rng.random() < self._plan.late:
+            self._send_late(self._rng.choice(self._cluster.node_ids), request)
+        answer, _ = yield from self._call(request, group_id)
+        is_stored = consumption.is_stored(answer)
+        if is_stored:
+            attempt.acknowledged.add(commit.label)
+        if consumption.is_shared and self._rng.random() < _OVERTAKES:
+            other = consumption.begin(self._name, first, end, self._scheduler.now)
+            yield from self._call(consumption.request(other), group_id)
+        return is_stored
+
+    def _add(self, participant: transactions_pb2.TransactionParticipant) -> _Steps[bool]:
+        assert self._identity is not None
+        request = transactions_pb2.AddToTransactionRequest(transactional_id=self._name, participants=[participant])
         request.identity.producer_id, request.identity.producer_epoch = self._identity
-        request.participants.add(topic_id=self._clients.topic_id(), partition=number)
         answer, _ = yield from self._call(request)
         return answer is not None and not answer.HasField("error")
 
@@ -431,9 +516,13 @@ class _Instance:
             transactional_id=self._name, commit=commit, raises_epoch=not self._is_old
         )
         request.identity.producer_id, request.identity.producer_epoch = self._identity
-        # A client of the first version keeps its epoch: only the order of its connection fences what it repeats.
-        if not self._is_old and self._rng.random() < self._plan.late:
-            self._send_late(self._rng.choice(self._cluster.node_ids), request)
+        if self._rng.random() < self._plan.late:
+            node = self._rng.choice(self._cluster.node_ids)
+            if self._is_old:
+                # Such a client keeps its epoch: only the order of its connections fences what it repeats.
+                self._connections.send_late(node, request, self._rng.randint(0, _LATE_US))
+            else:
+                self._send_late(node, request)
         answer, is_uncertain = yield from self._call(request)
         if not isinstance(answer, transactions_pb2.EndTransactionResponse):
             attempt.outcome = Outcome.UNKNOWN if commit else Outcome.ABORTED
