@@ -17,6 +17,8 @@ class TransactionLimits:
         writers: maximum number of writers of one transaction.
         max_timeout_ms: maximum time for which a producer may have a transaction open.
         retention_ms: time after which an unused transactional id is removed.
+        work_retention_ms: the same for one that has committed numbered work: work that is run again later than that
+            would be committed twice.
     """
 
     ids: int = 10_000
@@ -25,3 +27,4 @@ class TransactionLimits:
     writers: int = 10_000
     max_timeout_ms: int = 3_600_000
     retention_ms: int = 7 * 86_400_000
+    work_retention_ms: int = 365 * 86_400_000

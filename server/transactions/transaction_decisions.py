@@ -357,11 +357,14 @@ def record_ended(draft: TransactionDraft, name: str, decided: LogPlace) -> None:
 
 
 def expire_id(draft: TransactionDraft, name: str) -> None:
-    """Removes a transactional id that is not in use and has not been for long."""
+    """Removes a transactional id that is not in use and has not been for long. One that has committed numbered work
+    stays for longer: with the id, the coordinator would forget which work must not be committed again."""
     edit = draft.find(name)
     if edit is None or edit.base is None or edit.is_changed or not edit.base.is_idle:
         return
-    if draft.wall_ms - edit.base.changed_ms >= draft.limits.retention_ms:
+    limits = draft.limits
+    retention_ms = limits.retention_ms if edit.base.committed_work is None else limits.work_retention_ms
+    if draft.wall_ms - edit.base.changed_ms >= retention_ms:
         edit.is_deleted = True
 
 

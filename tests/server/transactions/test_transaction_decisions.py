@@ -386,6 +386,22 @@ def test_work_is_committed_once(rig: TransactionRig) -> None:
     assert not answer.work_committed and not answer.HasField("error")
 
 
+def test_committed_work_outlives_unused_ids(rig: TransactionRig) -> None:
+    """A query that was stopped for weeks runs its last micro-batch again when it continues."""
+    driver = rig.identity(work=7)
+    rig.enlist(driver, ORDERS)
+    rig.ended(driver)
+    rig.all_answered()
+    rig.wall_ms += rig.limits.work_retention_ms - 1
+    expire_id(rig.new_draft(), NAME)
+    rig.apply()
+    assert rig.init(work=7).work_committed
+    rig.wall_ms += 1
+    expire_id(rig.new_draft(), NAME)
+    rig.apply()
+    assert not rig.table.records
+
+
 def test_new_run_aborts_the_former_one(rig: TransactionRig) -> None:
     former = rig.identity(work=7)
     writer = rig.writer(former)
