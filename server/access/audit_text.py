@@ -12,7 +12,15 @@ from google.protobuf.message import Message as ProtoMessage
 from quorumlog.server.metadata.acl_rules import operation_name, resource_name, rule_of, shown
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.node_settings import name_of
-from quorumlog.v1 import acls_pb2, admin_pb2, credentials_pb2, groups_pb2, node_settings_pb2, quotas_pb2
+from quorumlog.v1 import (
+    acls_pb2,
+    admin_pb2,
+    credentials_pb2,
+    groups_pb2,
+    node_settings_pb2,
+    quotas_pb2,
+    transaction_admin_pb2,
+)
 
 #: Maximum number of items of one change that are named.
 MOST_NAMED = 20
@@ -124,6 +132,12 @@ _declare(groups_pb2.DeleteGroupsRequest, lambda request, image: request.group_id
 _declare(
     groups_pb2.DeleteOffsetsRequest,
     lambda request, image: (f"{request.group_id}: {_topic(image, each.topic_id)}" for each in request.topics),
+)
+_declare(
+    transaction_admin_pb2.AbortTransactionRequest,
+    lambda request, image: [
+        f"{request.transactional_id}: transaction that started at {request.place.term}/{request.place.index}"
+    ],
 )
 _declare(acls_pb2.CreateAclsRequest, lambda request, image: (shown(rule_of(acl)) for acl in request.acls))
 _declare(acls_pb2.DeleteAclsRequest, lambda request, image: map(_filter, request.filters))

@@ -21,6 +21,7 @@ from quorumlog.v1 import (
     node_settings_pb2,
     quotas_pb2,
     sign_in_pb2,
+    transaction_admin_pb2,
     transactions_pb2,
 )
 from quorumlog.v1.acls_pb2 import (
@@ -190,6 +191,19 @@ PERMISSIONS: dict[str, Permission] = {
     f"{_ADMIN}/AlterNodeSettings": _cluster(ACL_OPERATION_ALTER, node_settings_pb2.AlterNodeSettingsRequest),
     f"{_ADMIN}/DescribeNodeSettings": _cluster(ACL_OPERATION_DESCRIBE, node_settings_pb2.DescribeNodeSettingsRequest),
     f"{_ADMIN}/DescribeNode": _cluster(ACL_OPERATION_DESCRIBE, admin_pb2.DescribeNodeRequest),
+    f"{_ADMIN}/ListTransactions": _listed(ACL_RESOURCE_PRODUCER_NAME, transaction_admin_pb2.ListTransactionsRequest),
+    # And Describe on each topic.
+    f"{_ADMIN}/DescribeTransaction": Permission(
+        Scope.WHOLE,
+        ACL_OPERATION_DESCRIBE,
+        ACL_RESOURCE_PRODUCER_NAME,
+        transaction_admin_pb2.DescribeTransactionRequest,
+    ),
+    # As for WriteTxnMarkers.
+    f"{_ADMIN}/AbortTransaction": _cluster(ACL_OPERATION_ALTER, transaction_admin_pb2.AbortTransactionRequest),
+    f"{_ADMIN}/DescribeProducers": _each(
+        ACL_OPERATION_READ, ACL_RESOURCE_TOPIC, transaction_admin_pb2.DescribeProducersRequest
+    ),
     # An unauthenticated client has no principal yet.
     "quorumlog.v1.SignIn/BeginScram": Permission(Scope.OPEN, request=sign_in_pb2.BeginScramRequest),
     "quorumlog.v1.SignIn/FinishScram": Permission(Scope.OPEN, request=sign_in_pb2.FinishScramRequest),

@@ -104,6 +104,7 @@ class MemberServices:
                 logs.compaction_proposals,
                 logs.record_deletions,
                 logs.restores,
+                logs.producers,
                 logs.offset_requests,
                 cluster.topics,
                 access.admission,

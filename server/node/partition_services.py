@@ -11,6 +11,7 @@ from quorumlog.server.partition.forgotten_producers import DeletedProducers, Pro
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.retention import LogRetention
 from quorumlog.server.replicas.replicas import Replicas
+from quorumlog.server.requests.active_producers import ProducerRequests
 from quorumlog.server.requests.batch_appends import BatchAppends
 from quorumlog.server.requests.delete_records import RecordDeletions
 from quorumlog.server.requests.fetch import FetchRequests, ReadingQuotas
@@ -55,6 +56,7 @@ class LogServices:
         )
         self.record_deletions = RecordDeletions(host, replicas, limits.waiting_deletions, replies, absent)
         self.restores = PartitionRestores(host, replicas, metadata, limits, conditions, replies, absent)
+        self.producers = ProducerRequests(replicas, replies, absent)
         self.checkpoints = PartitionCheckpoints(host, storage, logs, snapshots)
         self.retention = LogRetention(host, storage, logs)
         self.compactions = CompactionRunner(

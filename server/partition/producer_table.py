@@ -387,6 +387,11 @@ class ProducerTable:
                 continue  # Only transactions without records have started its epoch.
             yield record_of(producer, state, self._digests[producer, state.epoch] if state.replayable else None)
 
+    def states(self, after: int) -> Iterator[tuple[int, ProducerState]]:
+        """Yields the producers of the applied part with ids above ``after``, in their order."""
+        for producer in sorted(each for each in (*self._applied, *self._named) if each > after):
+            yield producer, self._table_of(producer)[producer]
+
     def count_named_apart(self) -> None:
         """Counts only unnamed producers towards their limit from now on. The log contains the entry where that starts:
         an older node counts all, and every replica must forget the same."""

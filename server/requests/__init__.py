@@ -12,6 +12,7 @@ request.
 - `list_offsets.py`: the first and last offsets of partitions, and offsets by time.
 - `delete_records.py`: advances the log start offset.
 - `partition_restores.py`: the state of a log at one moment, for a backup; the steps of a restore.
+- `active_producers.py`: the producers that a partition remembers, and their open transactions.
 - `topics.py`, with `resolve_ids.py`: the controller creates, changes and deletes topics, each by its id.
 - `metadata_queries.py`: brokers, topics, configurations, reassignments and producer names from the metadata.
 - `cluster_watches.py`: notifies clients that watch the cluster of changes in it.

@@ -9,6 +9,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.groups.group_requests import GroupRequest, failed_call
 from quorumlog.server.requests.acl_requests import AclRequest, failed_acls
+from quorumlog.server.requests.active_producers import failed_producer_description
 from quorumlog.server.requests.cluster_changes import ClusterChange, failed_cluster_change
 from quorumlog.server.requests.cluster_watches import failed_watch
 from quorumlog.server.requests.credential_requests import CredentialRequest, failed_credentials
@@ -31,8 +32,9 @@ from quorumlog.server.requests.quorum_requests import failed_quorum
 from quorumlog.server.requests.quota_requests import QuotaRequest, failed_quotas
 from quorumlog.server.requests.topics import TopicChange, failed_change
 from quorumlog.server.step.wire_errors import error
+from quorumlog.server.transactions.transaction_administration import OperatorRequest, failed_operator_request
 from quorumlog.server.transactions.transaction_calls import TransactionRequest, failed_transaction
-from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2, sign_in_pb2
+from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2, sign_in_pb2, transaction_admin_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 RequestT = TypeVar("RequestT", bound=ProtoMessage)
@@ -56,6 +58,7 @@ def _table() -> dict[type[ProtoMessage], Failed[ProtoMessage]]:
     declare(admin_pb2.DeleteRecordsRequest, failed_deletion)
     declare(admin_pb2.DescribePartitionLogRequest, failed_partition_description)
     declare(admin_pb2.RestorePartitionRequest, failed_partition_restore)
+    declare(transaction_admin_pb2.DescribeProducersRequest, failed_producer_description)
     declare(admin_pb2.ListReassignmentsRequest, failed_reassignments)
     declare(admin_pb2.ListProducersRequest, failed_producers)
     declare(admin_pb2.WatchClusterRequest, failed_watch)
@@ -81,6 +84,8 @@ def _table() -> dict[type[ProtoMessage], Failed[ProtoMessage]]:
         declare(call, failed_call)
     for transaction in get_args(TransactionRequest):
         declare(transaction, failed_transaction)
+    for operators in get_args(OperatorRequest):
+        declare(operators, failed_operator_request)
     return table
 
 

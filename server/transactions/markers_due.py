@@ -127,6 +127,11 @@ class MarkersDue:
         tracked = self._tracked.get(DecisionId(name, place))
         return tracked is None or (producer_id, participant) not in tracked.missing
 
+    def is_complete(self, name: str, place: LogPlace) -> bool:
+        """True if all participants of a decision have answered to this leader."""
+        tracked = self._tracked.get(DecisionId(name, place))
+        return tracked is None or not tracked.missing
+
     def when_answered(self, name: str, place: LogPlace, deadline: int, on_markers: OnMarkers) -> None:
         """Calls ``on_markers`` when all participants of a decision have answered, or at a time on the awake clock."""
         of = DecisionId(name, place)

@@ -24,7 +24,8 @@ from quorumlog.server.step.wire_errors import error
 from quorumlog.server.transactions.transaction_draft import TransactionDraft, TransactionEdit, decision_form
 from quorumlog.server.transactions.transaction_record import MAX_EPOCH, Decision, TransactionProducer
 from quorumlog.server.transactions.transaction_table import TransactionTable
-from quorumlog.v1 import errors_pb2, peer_pb2, transactions_pb2
+from quorumlog.server.transactions.transaction_views import no_such_id
+from quorumlog.v1 import errors_pb2, peer_pb2, transaction_admin_pb2, transactions_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.peer_pb2 import (
     TRANSACTION_STANDING_DECIDED,
@@ -33,6 +34,7 @@ from quorumlog.v1.peer_pb2 import (
 )
 from quorumlog.v1.transactions_pb2 import (
     TRANSACTION_CAUSE_NEW_INSTANCE,
+    TRANSACTION_CAUSE_OPERATOR,
     TRANSACTION_CAUSE_PRODUCER,
     TRANSACTION_CAUSE_TIMEOUT,
     TransactionCause,
@@ -317,11 +319,13 @@ def _repeated(
     if newest.cause == TRANSACTION_CAUSE_NEW_INSTANCE:
         return None  # The identity that follows belongs to another instance.
     answer = transactions_pb2.EndTransactionResponse(identity=identity_form(newest.following))
-    if newest.cause == TRANSACTION_CAUSE_TIMEOUT:
+    if newest.cause in (TRANSACTION_CAUSE_TIMEOUT, TRANSACTION_CAUSE_OPERATOR):
         if not request.raises_epoch:
             return None  # The client has no way to receive the next epoch from this answer.
         if request.commit:
-            why = f"the transaction of {edit.name} was open for longer than its timeout, and is aborted"
+            is_late = newest.cause == TRANSACTION_CAUSE_TIMEOUT
+            what = "was open for longer than its timeout, and is aborted" if is_late else "was aborted by an operator"
+            why = f"the transaction of {edit.name} {what}"
             return _no_end(error(ErrorCode.TRANSACTION_ABORTABLE, why))
         return answer
     committed = {producer_id for producer_id, writer in newest.writers.items() if writer.commit}
@@ -345,6 +349,33 @@ def expire_transaction(draft: TransactionDraft, name: str, place: LogPlace) -> b
         return False
     _decide(edit, following, commit=False, cause=TRANSACTION_CAUSE_TIMEOUT)
     return True
+
+
+def abort_transaction(
+    draft: TransactionDraft, request: transaction_admin_pb2.AbortTransactionRequest
+) -> transaction_admin_pb2.AbortTransactionResponse:
+    """Aborts a transaction for an operator, and fences its producer. The request names the place at which the
+    transaction started: the next one of the same id is never aborted in its stead."""
+    name, origin = request.transactional_id, place_of(request.place)
+    edit = draft.find(name)
+    if edit is None:
+        return _no_abort(no_such_id(name))
+    if edit.is_decided:
+        return _no_abort(_not_over(name))
+    transaction = edit.base.open if edit.base is not None else None
+    if transaction is None or transaction.place != origin:
+        newest = edit.base.newest if edit.base is not None else None
+        if newest is not None and newest.origin == origin and not newest.commit:
+            return transaction_admin_pb2.AbortTransactionResponse()
+        over = "is committed" if newest is not None and newest.origin == origin else "is over, or has never existed"
+        why = f"the transaction of {name} that started at {origin.term}/{origin.index} {over}: describe it again"
+        return _no_abort(error(ErrorCode.INVALID_TXN_STATE, why))
+    assert edit.producer is not None, "a transactional id has a producer"
+    following = _raised(draft, edit.producer.identity)
+    if following is None:
+        return _no_abort(_no_producer_id())
+    _decide(edit, following, commit=False, cause=TRANSACTION_CAUSE_OPERATOR)
+    return transaction_admin_pb2.AbortTransactionResponse()
 
 
 def record_ended(draft: TransactionDraft, name: str, decided: LogPlace) -> None:
@@ -425,6 +456,10 @@ def _no_init(problem: errors_pb2.Error) -> transactions_pb2.InitTransactionsResp
 
 def _no_end(problem: errors_pb2.Error) -> transactions_pb2.EndTransactionResponse:
     return transactions_pb2.EndTransactionResponse(error=problem)
+
+
+def _no_abort(problem: errors_pb2.Error) -> transaction_admin_pb2.AbortTransactionResponse:
+    return transaction_admin_pb2.AbortTransactionResponse(error=problem)
 
 
 def _no_such_id(name: str) -> errors_pb2.Error:

@@ -22,6 +22,7 @@ from quorumlog.server.step.node_service import ServiceHooks, StepTime
 from quorumlog.server.step.request_context import Listener
 from quorumlog.server.step.wire_errors import error
 from quorumlog.server.transactions.connection_fence import Connection
+from quorumlog.server.transactions.transaction_administration import TransactionAdministration
 from quorumlog.server.transactions.transaction_calls import (
     REQUEST_ITEMS,
     ClientCall,
@@ -78,6 +79,7 @@ class TransactionService:
             self._answers,
             services.refusals,
         )
+        self._administration = TransactionAdministration(services.options.node_id, services, self._led, self._answers)
         self._ids = SpareProducerIds(ids, self._now)
         self._leader_services = LeaderServices(
             self._led.clock,
@@ -115,6 +117,7 @@ class TransactionService:
     def register(self, hooks: ServiceHooks) -> None:
         for kind in get_args(TransactionRequest):
             hooks.serve(kind, self._call)
+        self._administration.register(hooks)
         hooks.after_events(self.after_events)
         self._deadline_moved = hooks.deadline(self)
         hooks.client_gone(self.client_gone)

@@ -16,6 +16,7 @@ from quorumlog.simulator.models.committed_partition import Violation
 from quorumlog.v1 import transaction_log_pb2 as log
 from quorumlog.v1.transactions_pb2 import (
     TRANSACTION_CAUSE_NEW_INSTANCE,
+    TRANSACTION_CAUSE_OPERATOR,
     TRANSACTION_CAUSE_TIMEOUT,
     ProducerIdentity,
     TransactionPlace,
@@ -177,7 +178,11 @@ class TransactionModel:
     def _decide(self, where: str, known: _ModelId, change: log.TransactionChange, place: LogPlace, now_us: int) -> None:
         decision, transaction = change.decision, known.open
         after = identity_of(decision.next)
-        caused = decision.cause in (TRANSACTION_CAUSE_TIMEOUT, TRANSACTION_CAUSE_NEW_INSTANCE)
+        caused = decision.cause in (
+            TRANSACTION_CAUSE_TIMEOUT,
+            TRANSACTION_CAUSE_NEW_INSTANCE,
+            TRANSACTION_CAUSE_OPERATOR,
+        )
         if caused and (after == known.identity or decision.commit or transaction is None):
             raise Violation(f"{where}: the coordinator itself decides, and the epoch stays, or it commits")
         if change.HasField("producer") and after != identity_of(change.producer.identity):

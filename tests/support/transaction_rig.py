@@ -13,7 +13,7 @@ from quorumlog.server.transactions import transaction_decisions as decisions
 from quorumlog.server.transactions.transaction_draft import TransactionDraft
 from quorumlog.server.transactions.transaction_record import TransactionalId
 from quorumlog.server.transactions.transaction_table import TransactionTable
-from quorumlog.v1 import peer_pb2, transactions_pb2
+from quorumlog.v1 import peer_pb2, transaction_admin_pb2, transactions_pb2
 from quorumlog.v1.transaction_log_pb2 import TransactionCommand
 from quorumlog.wire.kafka.control import LogPlace
 
@@ -165,6 +165,12 @@ class TransactionRig:
         assert self.record.open is not None
         done = decisions.expire_transaction(self.draft, NAME, self.record.open.place)
         return self._done(done, False)
+
+    def abort(self, origin: LogPlace) -> transaction_admin_pb2.AbortTransactionResponse:
+        """An operator aborts the transaction that started at a place."""
+        request = transaction_admin_pb2.AbortTransactionRequest(transactional_id=NAME)
+        request.place.term, request.place.index = origin
+        return self._done(decisions.abort_transaction(self.draft, request), False)
 
     def all_answered(self) -> None:
         """Every participant has answered every decision."""

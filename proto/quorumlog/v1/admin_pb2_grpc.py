@@ -8,6 +8,7 @@ from quorumlog.v1 import admin_pb2 as quorumlog_dot_v1_dot_admin__pb2
 from quorumlog.v1 import credentials_pb2 as quorumlog_dot_v1_dot_credentials__pb2
 from quorumlog.v1 import node_settings_pb2 as quorumlog_dot_v1_dot_node__settings__pb2
 from quorumlog.v1 import quotas_pb2 as quorumlog_dot_v1_dot_quotas__pb2
+from quorumlog.v1 import transaction_admin_pb2 as quorumlog_dot_v1_dot_transaction__admin__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -208,6 +209,26 @@ class AdminStub:
                 '/quorumlog.v1.Admin/DescribeNode',
                 request_serializer=quorumlog_dot_v1_dot_admin__pb2.DescribeNodeRequest.SerializeToString,
                 response_deserializer=quorumlog_dot_v1_dot_admin__pb2.DescribeNodeResponse.FromString,
+                _registered_method=True)
+        self.ListTransactions = channel.unary_unary(
+                '/quorumlog.v1.Admin/ListTransactions',
+                request_serializer=quorumlog_dot_v1_dot_transaction__admin__pb2.ListTransactionsRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_transaction__admin__pb2.ListTransactionsResponse.FromString,
+                _registered_method=True)
+        self.DescribeTransaction = channel.unary_unary(
+                '/quorumlog.v1.Admin/DescribeTransaction',
+                request_serializer=quorumlog_dot_v1_dot_transaction__admin__pb2.DescribeTransactionRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_transaction__admin__pb2.DescribeTransactionResponse.FromString,
+                _registered_method=True)
+        self.AbortTransaction = channel.unary_unary(
+                '/quorumlog.v1.Admin/AbortTransaction',
+                request_serializer=quorumlog_dot_v1_dot_transaction__admin__pb2.AbortTransactionRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_transaction__admin__pb2.AbortTransactionResponse.FromString,
+                _registered_method=True)
+        self.DescribeProducers = channel.unary_unary(
+                '/quorumlog.v1.Admin/DescribeProducers',
+                request_serializer=quorumlog_dot_v1_dot_transaction__admin__pb2.DescribeProducersRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_transaction__admin__pb2.DescribeProducersResponse.FromString,
                 _registered_method=True)
 
 
@@ -453,6 +474,34 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListTransactions(self, request, context):
+        """Lists the transactional ids whose coordinators the answering node leads.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeTransaction(self, request, context):
+        """Describes a transactional id. Asked of its coordinator.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AbortTransaction(self, request, context):
+        """Aborts an open transaction. Asked of its coordinator.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeProducers(self, request, context):
+        """Describes the producers that a partition remembers, and their open transactions. Asked of the partition's leader.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -625,6 +674,26 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.DescribeNode,
                     request_deserializer=quorumlog_dot_v1_dot_admin__pb2.DescribeNodeRequest.FromString,
                     response_serializer=quorumlog_dot_v1_dot_admin__pb2.DescribeNodeResponse.SerializeToString,
+            ),
+            'ListTransactions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTransactions,
+                    request_deserializer=quorumlog_dot_v1_dot_transaction__admin__pb2.ListTransactionsRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_transaction__admin__pb2.ListTransactionsResponse.SerializeToString,
+            ),
+            'DescribeTransaction': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeTransaction,
+                    request_deserializer=quorumlog_dot_v1_dot_transaction__admin__pb2.DescribeTransactionRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_transaction__admin__pb2.DescribeTransactionResponse.SerializeToString,
+            ),
+            'AbortTransaction': grpc.unary_unary_rpc_method_handler(
+                    servicer.AbortTransaction,
+                    request_deserializer=quorumlog_dot_v1_dot_transaction__admin__pb2.AbortTransactionRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_transaction__admin__pb2.AbortTransactionResponse.SerializeToString,
+            ),
+            'DescribeProducers': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeProducers,
+                    request_deserializer=quorumlog_dot_v1_dot_transaction__admin__pb2.DescribeProducersRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_transaction__admin__pb2.DescribeProducersResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1546,6 +1615,114 @@ class Admin:
             '/quorumlog.v1.Admin/DescribeNode',
             quorumlog_dot_v1_dot_admin__pb2.DescribeNodeRequest.SerializeToString,
             quorumlog_dot_v1_dot_admin__pb2.DescribeNodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTransactions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/ListTransactions',
+            quorumlog_dot_v1_dot_transaction__admin__pb2.ListTransactionsRequest.SerializeToString,
+            quorumlog_dot_v1_dot_transaction__admin__pb2.ListTransactionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeTransaction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/DescribeTransaction',
+            quorumlog_dot_v1_dot_transaction__admin__pb2.DescribeTransactionRequest.SerializeToString,
+            quorumlog_dot_v1_dot_transaction__admin__pb2.DescribeTransactionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AbortTransaction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/AbortTransaction',
+            quorumlog_dot_v1_dot_transaction__admin__pb2.AbortTransactionRequest.SerializeToString,
+            quorumlog_dot_v1_dot_transaction__admin__pb2.AbortTransactionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeProducers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/DescribeProducers',
+            quorumlog_dot_v1_dot_transaction__admin__pb2.DescribeProducersRequest.SerializeToString,
+            quorumlog_dot_v1_dot_transaction__admin__pb2.DescribeProducersResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -12,6 +12,7 @@ from quorumlog.v1 import admin_pb2 as _admin_pb2
 from quorumlog.v1 import credentials_pb2 as _credentials_pb2
 from quorumlog.v1 import node_settings_pb2 as _node_settings_pb2
 from quorumlog.v1 import quotas_pb2 as _quotas_pb2
+from quorumlog.v1 import transaction_admin_pb2 as _transaction_admin_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys
@@ -107,6 +108,14 @@ class AdminStub:
     """Describes the settings of the answering node, with their sources."""
     DescribeNode: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeNodeRequest, _admin_pb2.DescribeNodeResponse]
     """Describes the answering node: identity, health, storage."""
+    ListTransactions: _grpc.UnaryUnaryMultiCallable[_transaction_admin_pb2.ListTransactionsRequest, _transaction_admin_pb2.ListTransactionsResponse]
+    """Lists the transactional ids whose coordinators the answering node leads."""
+    DescribeTransaction: _grpc.UnaryUnaryMultiCallable[_transaction_admin_pb2.DescribeTransactionRequest, _transaction_admin_pb2.DescribeTransactionResponse]
+    """Describes a transactional id. Asked of its coordinator."""
+    AbortTransaction: _grpc.UnaryUnaryMultiCallable[_transaction_admin_pb2.AbortTransactionRequest, _transaction_admin_pb2.AbortTransactionResponse]
+    """Aborts an open transaction. Asked of its coordinator."""
+    DescribeProducers: _grpc.UnaryUnaryMultiCallable[_transaction_admin_pb2.DescribeProducersRequest, _transaction_admin_pb2.DescribeProducersResponse]
+    """Describes the producers that a partition remembers, and their open transactions. Asked of the partition's leader."""
 
 @_typing.type_check_only
 class AdminAsyncStub(AdminStub):
@@ -181,6 +190,14 @@ class AdminAsyncStub(AdminStub):
     """Describes the settings of the answering node, with their sources."""
     DescribeNode: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeNodeRequest, _admin_pb2.DescribeNodeResponse]  # type: ignore[assignment]
     """Describes the answering node: identity, health, storage."""
+    ListTransactions: _aio.UnaryUnaryMultiCallable[_transaction_admin_pb2.ListTransactionsRequest, _transaction_admin_pb2.ListTransactionsResponse]  # type: ignore[assignment]
+    """Lists the transactional ids whose coordinators the answering node leads."""
+    DescribeTransaction: _aio.UnaryUnaryMultiCallable[_transaction_admin_pb2.DescribeTransactionRequest, _transaction_admin_pb2.DescribeTransactionResponse]  # type: ignore[assignment]
+    """Describes a transactional id. Asked of its coordinator."""
+    AbortTransaction: _aio.UnaryUnaryMultiCallable[_transaction_admin_pb2.AbortTransactionRequest, _transaction_admin_pb2.AbortTransactionResponse]  # type: ignore[assignment]
+    """Aborts an open transaction. Asked of its coordinator."""
+    DescribeProducers: _aio.UnaryUnaryMultiCallable[_transaction_admin_pb2.DescribeProducersRequest, _transaction_admin_pb2.DescribeProducersResponse]  # type: ignore[assignment]
+    """Describes the producers that a partition remembers, and their open transactions. Asked of the partition's leader."""
 
 class AdminServicer(metaclass=_abc_1.ABCMeta):
     """Served by every node."""
@@ -456,5 +473,37 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.DescribeNodeResponse, _abc.Awaitable[_admin_pb2.DescribeNodeResponse]]:
         """Describes the answering node: identity, health, storage."""
+
+    @_abc_1.abstractmethod
+    def ListTransactions(
+        self,
+        request: _transaction_admin_pb2.ListTransactionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_transaction_admin_pb2.ListTransactionsResponse, _abc.Awaitable[_transaction_admin_pb2.ListTransactionsResponse]]:
+        """Lists the transactional ids whose coordinators the answering node leads."""
+
+    @_abc_1.abstractmethod
+    def DescribeTransaction(
+        self,
+        request: _transaction_admin_pb2.DescribeTransactionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_transaction_admin_pb2.DescribeTransactionResponse, _abc.Awaitable[_transaction_admin_pb2.DescribeTransactionResponse]]:
+        """Describes a transactional id. Asked of its coordinator."""
+
+    @_abc_1.abstractmethod
+    def AbortTransaction(
+        self,
+        request: _transaction_admin_pb2.AbortTransactionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_transaction_admin_pb2.AbortTransactionResponse, _abc.Awaitable[_transaction_admin_pb2.AbortTransactionResponse]]:
+        """Aborts an open transaction. Asked of its coordinator."""
+
+    @_abc_1.abstractmethod
+    def DescribeProducers(
+        self,
+        request: _transaction_admin_pb2.DescribeProducersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_transaction_admin_pb2.DescribeProducersResponse, _abc.Awaitable[_transaction_admin_pb2.DescribeProducersResponse]]:
+        """Describes the producers that a partition remembers, and their open transactions. Asked of the partition's leader."""
 
 def add_AdminServicer_to_server(servicer: AdminServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

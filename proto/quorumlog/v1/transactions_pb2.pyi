@@ -34,6 +34,8 @@ class _TransactionCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Tran
     """It was open for longer than its timeout."""
     TRANSACTION_CAUSE_NEW_INSTANCE: _TransactionCause.ValueType  # 3
     """Another instance of the producer has started."""
+    TRANSACTION_CAUSE_OPERATOR: _TransactionCause.ValueType  # 4
+    """An operator aborted it."""
 
 class TransactionCause(_TransactionCause, metaclass=_TransactionCauseEnumTypeWrapper):
     """Why a transaction was decided."""
@@ -46,6 +48,8 @@ TRANSACTION_CAUSE_TIMEOUT: TransactionCause.ValueType  # 2
 """It was open for longer than its timeout."""
 TRANSACTION_CAUSE_NEW_INSTANCE: TransactionCause.ValueType  # 3
 """Another instance of the producer has started."""
+TRANSACTION_CAUSE_OPERATOR: TransactionCause.ValueType  # 4
+"""An operator aborted it."""
 Global___TransactionCause: _TypeAlias = TransactionCause  # noqa: Y015
 
 @_typing.final

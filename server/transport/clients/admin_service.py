@@ -7,7 +7,7 @@ import grpc
 from quorumlog.server.observability.metrics import Meters
 from quorumlog.server.transport.clients.client_requests import ClientRequests
 from quorumlog.server.transport.clients.unary_calls import Handlers, unary_handler
-from quorumlog.v1 import acls_pb2, admin_pb2, credentials_pb2, node_settings_pb2, quotas_pb2
+from quorumlog.v1 import acls_pb2, admin_pb2, credentials_pb2, node_settings_pb2, quotas_pb2, transaction_admin_pb2
 
 SERVICE = "quorumlog.v1.Admin"
 
@@ -49,6 +49,10 @@ def admin_handlers(requests: ClientRequests, meters: Meters) -> Handlers:
         "AlterNodeSettings": node_settings_pb2.AlterNodeSettingsRequest,
         "DescribeNodeSettings": node_settings_pb2.DescribeNodeSettingsRequest,
         "DescribeNode": admin_pb2.DescribeNodeRequest,
+        "ListTransactions": transaction_admin_pb2.ListTransactionsRequest,
+        "DescribeTransaction": transaction_admin_pb2.DescribeTransactionRequest,
+        "AbortTransaction": transaction_admin_pb2.AbortTransactionRequest,
+        "DescribeProducers": transaction_admin_pb2.DescribeProducersRequest,
     }
     return grpc.method_handlers_generic_handler(
         SERVICE, {name: unary_handler(kind, requests, meters) for name, kind in kinds.items()}

@@ -18,6 +18,7 @@ from quorumlog.v1.peer_pb2 import (
     TRANSACTION_STANDING_UNKNOWN,
 )
 from quorumlog.v1.transaction_log_pb2 import TransactionCommand
+from quorumlog.v1.transactions_pb2 import TRANSACTION_CAUSE_OPERATOR
 from quorumlog.wire.kafka.control import LogPlace
 
 
@@ -313,6 +314,60 @@ def test_timeout_aborts_with_the_next_epoch(rig: TransactionRig) -> None:
     )
     assert rig.ended(a, commit=False) == Identity(1, 1)
     assert rig.identity(had=a) == Identity(1, 1), "KIP-588: an old client asks for it"
+
+
+def test_operator_aborts_the_transaction_that_was_seen(rig: TransactionRig) -> None:
+    a = rig.identity()
+    rig.enlist(a, ORDERS)
+    seen = rig.place
+    assert not rig.abort(seen).HasField("error")
+    decision = rig.record.newest
+    assert decision is not None and not decision.commit and decision.cause == TRANSACTION_CAUSE_OPERATOR
+    assert rig.record.producer.identity == Identity(1, 1), "the producer is fenced"
+    assert rig.enlist(a, INVOICES).error.code == ErrorCode.INVALID_PRODUCER_EPOCH
+    refused = rig.end(a).error
+    assert refused.code == ErrorCode.TRANSACTION_ABORTABLE and "operator" in refused.message
+    assert rig.end(a, raises=False).error.code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert rig.ended(a, commit=False) == Identity(1, 1)
+    version = rig.record.version
+    assert not rig.abort(seen).HasField("error"), "the request was repeated"
+    assert rig.record.version == version
+
+
+def test_operator_does_not_abort_the_next_transaction(rig: TransactionRig) -> None:
+    a = rig.identity()
+    rig.enlist(a, ORDERS)
+    seen = rig.place
+    b = rig.ended(a)
+    assert rig.abort(seen).error.code == ErrorCode.INVALID_TXN_STATE, "it is committed"
+    rig.all_answered()
+    rig.enlist(b, INVOICES)
+    assert rig.abort(seen).error.code == ErrorCode.INVALID_TXN_STATE
+    assert rig.record.open is not None, "the next one goes on"
+    assert rig.ended(b) == Identity(1, 2)
+
+
+def test_operator_aborts_what_does_not_exist_or_is_decided_at_the_same_time(rig: TransactionRig) -> None:
+    assert rig.abort(rig.place).error.code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    a = rig.identity()
+    assert rig.abort(rig.place).error.code == ErrorCode.INVALID_TXN_STATE, "none is open"
+    rig.enlist(a, ORDERS)
+    seen = rig.place
+    assert not rig.end(a, keep=True).HasField("error")
+    assert rig.abort(seen).error.code == ErrorCode.CONCURRENT_TRANSACTIONS, "the same entry decides it"
+    assert rig.record.newest is not None and rig.record.newest.commit
+
+
+def test_operator_aborts_while_there_is_no_producer_id(rig: TransactionRig) -> None:
+    for _ in range(MAX_EPOCH + 1):
+        a = rig.identity()
+    rig.enlist(a, ORDERS)
+    rig.ids.left = 0
+    assert rig.abort(rig.place).error.retriable
+    assert rig.record.open is not None
+    rig.ids.left = 1
+    assert not rig.abort(rig.record.open.place).HasField("error")
+    assert rig.record.producer.identity == Identity(2, 0)
 
 
 def test_timeout_of_a_transaction_that_is_over(rig: TransactionRig) -> None:

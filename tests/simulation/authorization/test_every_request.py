@@ -10,7 +10,15 @@ from quiet_cluster import TOPIC
 from restricted_cluster import Restricted
 
 from quorumlog.server.access.permissions import PERMISSIONS, Scope
-from quorumlog.v1 import acls_pb2, admin_pb2, credentials_pb2, groups_pb2, node_settings_pb2, quotas_pb2
+from quorumlog.v1 import (
+    acls_pb2,
+    admin_pb2,
+    credentials_pb2,
+    groups_pb2,
+    node_settings_pb2,
+    quotas_pb2,
+    transaction_admin_pb2,
+)
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -89,6 +97,12 @@ REQUESTS: dict[str, Callable[[bytes], ProtoMessage]] = {
     "AlterNode": lambda t: admin_pb2.AlterNodeRequest(node_id=1, action=admin_pb2.NODE_ACTION_DRAIN, timeout_ms=500),
     "UpgradeFeatures": lambda t: admin_pb2.UpgradeFeaturesRequest(timeout_ms=500),
     "RebalancePartitions": lambda t: admin_pb2.RebalancePartitionsRequest(timeout_ms=500),
+    "ListTransactions": lambda t: transaction_admin_pb2.ListTransactionsRequest(timeout_ms=500),
+    "DescribeTransaction": lambda t: transaction_admin_pb2.DescribeTransactionRequest(
+        transactional_id="etl", timeout_ms=500
+    ),
+    "AbortTransaction": lambda t: transaction_admin_pb2.AbortTransactionRequest(transactional_id="etl", timeout_ms=500),
+    "DescribeProducers": lambda t: transaction_admin_pb2.DescribeProducersRequest(topic_id=t, timeout_ms=500),
     "DescribePartitionLog": lambda t: admin_pb2.DescribePartitionLogRequest(topic_id=t, timeout_ms=500),
     "RestorePartition": lambda t: admin_pb2.RestorePartitionRequest(
         topic_id=t, restore_id=b"r" * 16, begin=admin_pb2.BeginPartitionRestore(), timeout_ms=500

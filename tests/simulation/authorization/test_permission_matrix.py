@@ -26,6 +26,8 @@ from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import groups_pb2 as groups
 from quorumlog.v1 import node_settings_pb2 as node_settings
 from quorumlog.v1 import quotas_pb2 as quotas
+from quorumlog.v1 import transaction_admin_pb2 as tx
+from quorumlog.v1 import transactions_pb2 as transactions
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE, ALL = (
@@ -82,6 +84,8 @@ KAFKA: dict[str, set[tuple[int, int]]] = {
     "UPDATE_FEATURES": {(ALTER, CLUSTER)},
     "DESCRIBE_PRODUCERS": {(READ, TOPICS)},
     "UNREGISTER_BROKER": {(ALTER, CLUSTER)},
+    "DESCRIBE_TRANSACTIONS": {(DESCRIBE, NAMES), (DESCRIBE, TOPICS)},
+    "WRITE_TXN_MARKERS": {(ALTER, CLUSTER)},
     "LIST_TRANSACTIONS": {(DESCRIBE, NAMES)},
     "ADD_RAFT_VOTER": {(ALTER, CLUSTER)},
 }
@@ -96,6 +100,7 @@ DIFFERENT: dict[str, tuple[set[tuple[int, int]], str]] = {
         {(WRITE, NAMES), (IDEMPOTENT_WRITE, CLUSTER), (WRITE, TOPICS)},
         "as Kafka since 3.0: Write on any topic does",
     ),
+    "DescribeTransaction": ({(DESCRIBE, NAMES)}, "topics that the client may not describe are left out, as in Kafka"),
     "ElectLeaders": ({(ALTER, CLUSTER)}, "nodes are known by certificate, and there is no ClusterAction"),
     "AlterNodeSettings": ({(ALTER, CLUSTER)}, "AlterConfigs must not be enough to switch the audit log off"),
     "DescribeNodeSettings": ({(DESCRIBE, CLUSTER)}, "as other descriptions of a node"),
@@ -264,6 +269,20 @@ def rows(topic: bytes = b"") -> dict[str, Row]:
         "DescribePartitionLog": Row(
             admin.DescribePartitionLogRequest(topic_id=topic, after_producer_id=-1, **MS), on_topic(READ),
             "DESCRIBE_PRODUCERS",
+        ),
+        "DescribeProducers": Row(
+            tx.DescribeProducersRequest(topic_id=topic, after_producer_id=-1, **MS), on_topic(READ),
+            "DESCRIBE_PRODUCERS",
+        ),
+        "ListTransactions": Row(
+            tx.ListTransactionsRequest(**MS), [{(DESCRIBE, NAMES, NAME)}], "LIST_TRANSACTIONS", shown="transactions"
+        ),
+        "DescribeTransaction": Row(
+            tx.DescribeTransactionRequest(transactional_id=NAME, **MS), [{(DESCRIBE, NAMES, NAME)}],
+            "DESCRIBE_TRANSACTIONS",
+        ),
+        "AbortTransaction": Row(
+            tx.AbortTransactionRequest(transactional_id=NAME, **MS), alter, "WRITE_TXN_MARKERS"
         ),
         "WatchCluster": Row(
             admin.WatchClusterRequest(timeout_ms=1), on_topic(DESCRIBE), None, shown="topics"
@@ -493,6 +512,14 @@ def prepare(cluster: Restricted, requests: dict[str, ProtoMessage]) -> None:
         return not any(each.HasField("error") for each in found.coordinators)
 
     cluster.until(is_found, 20)
+    find = groups.FindCoordinatorsRequest(group_ids=[NAME], type=groups.COORDINATOR_TYPE_TRANSACTION)
+    begin = transactions.InitTransactionsRequest(transactional_id=NAME, transaction_timeout_ms=60_000)
+    for request in (find, begin):
+        for _ in range(100):
+            answer = cluster.ask("admin", request, ProtoMessage)
+            if ErrorCode.NONE in codes_in(answer) or not codes_in(answer):
+                break
+            cluster.run(0.1)
     for what in ("CommitOffsets", "InitProducerId: under a name"):
         answer = cluster.ask("admin", requests[what], ProtoMessage)
         assert codes_in(answer) <= {ErrorCode.NONE}, answer

@@ -11,7 +11,7 @@ from quorumlog.server.partition.partition import Partition
 from quorumlog.server.transactions.participants import PULL_US
 from quorumlog.simulator.models.records import arrow_payload, values_of
 from quorumlog.v1 import data_plane_pb2 as pb
-from quorumlog.v1 import errors_pb2, peer_pb2, transactions_pb2
+from quorumlog.v1 import errors_pb2, peer_pb2, transaction_admin_pb2, transactions_pb2
 from quorumlog.v1.data_plane_pb2 import (
     ISOLATION_LEVEL_READ_COMMITTED,
     ISOLATION_LEVEL_READ_UNCOMMITTED,
@@ -324,3 +324,95 @@ def test_transactional_batch_needs_its_id() -> None:
         cluster.send(cluster.request(producer, 0, "c", name="other")).error.code
         == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     )
+
+
+# -- operators --------------------------------------------------------------------------------------------------------
+
+
+def described(cluster: Transfers) -> transaction_admin_pb2.DescribeTransactionResponse:
+    answer = cluster.call(transaction_admin_pb2.DescribeTransactionRequest(transactional_id=NAME))
+    assert isinstance(answer, transaction_admin_pb2.DescribeTransactionResponse) and not answer.HasField("error"), (
+        answer
+    )
+    return answer
+
+
+def aborted(cluster: Transfers, place: transactions_pb2.TransactionPlace) -> errors_pb2.Error:
+    request = transaction_admin_pb2.AbortTransactionRequest(transactional_id=NAME, place=place)
+    return cluster.call(request).error  # type: ignore[attr-defined, no-any-return]
+
+
+def producers(cluster: Transfers, number: int) -> transaction_admin_pb2.DescribeProducersResponse:
+    request = transaction_admin_pb2.DescribeProducersRequest(
+        topic_id=cluster.topic_id(), partition=number, after_producer_id=-1
+    )
+    answer = cluster.ask(cluster.lead(number), request)
+    assert isinstance(answer, transaction_admin_pb2.DescribeProducersResponse) and not answer.HasField("error"), answer
+    return answer
+
+
+def test_operator_sees_and_aborts_a_transaction() -> None:
+    cluster = Transfers(31)
+    a = cluster.init()
+    for number in (0, 1):
+        assert not cluster.send(cluster.request(a, number, "lost", "lost too")).HasField("error")
+    seen = described(cluster)
+    assert seen.state == transaction_admin_pb2.TRANSACTION_STATE_ONGOING
+    assert [list(topic.partitions) for topic in seen.topics] == [[0, 1]]
+    (producer,) = producers(cluster, 0).producers
+    assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (*a, 1)
+    assert producer.transaction_start_offset == 0 and producer.last_timestamp_ms > 0
+    assert not aborted(cluster, seen.place).code
+    assert not aborted(cluster, seen.place).code, "the answer was lost"
+    cluster.run(1)
+    found = producers(cluster, 0)
+    assert found.producers[0].transaction_start_offset == -1
+    assert found.last_stable_offset == found.high_watermark == 3, "the marker has an offset"
+    assert cluster.read(0) == [] and cluster.read(1) == []
+    assert cluster.end(a).error.code == ErrorCode.TRANSACTION_ABORTABLE
+    b = cluster.finish(a, commit=False)
+    assert not cluster.send(cluster.request(b, 0, "next")).HasField("error")
+    assert not aborted(cluster, seen.place).code, "that one is aborted, and the next one goes on"
+    c = cluster.finish(b)
+    assert not cluster.send(cluster.request(c, 0, "last")).HasField("error")
+    assert aborted(cluster, seen.place).code == ErrorCode.INVALID_TXN_STATE, "it is too long ago to be known"
+    cluster.finish(c)
+    cluster.run(1)
+    assert cluster.read(0) == ["next", "last"]
+
+
+def test_operator_aborts_after_the_coordinator_has_moved() -> None:
+    cluster = Transfers(32)
+    a = cluster.init()
+    assert not cluster.send(cluster.request(a, 0, "lost")).HasField("error")
+    seen = described(cluster)
+    cluster.cluster.processes[cluster.coordinator()].die(silent=True)
+    assert not aborted(cluster, seen.place).code
+    cluster.until(lambda: cluster.stable_end(0) == 2, 10)
+    assert cluster.read(0) == []
+
+
+def test_operator_sees_which_participants_are_slow() -> None:
+    cluster = Transfers(33)
+    a = cluster.init()
+    for number in (0, 1):
+        assert not cluster.send(cluster.request(a, number, "slow")).HasField("error")
+    cluster.lose_markers()
+    cluster.finish(a)
+    slow = described(cluster)
+    assert slow.state == transaction_admin_pb2.TRANSACTION_STATE_PREPARE_COMMIT
+    assert [list(topic.unanswered) for topic in slow.topics] == [[0, 1]]
+    assert producers(cluster, 0).last_stable_offset == 0
+
+
+def test_list_of_every_node() -> None:
+    cluster = Transfers(34)
+    cluster.init()
+    node = cluster.coordinator()
+    listed = {each: cluster.ask(each, transaction_admin_pb2.ListTransactionsRequest()) for each in cluster.running}
+    assert [each.transactional_id for each in listed[node].transactions] == [NAME]  # type: ignore[attr-defined]
+    assert list(listed[node].coordinators) == [0]  # type: ignore[attr-defined]
+    others = [answer for each, answer in listed.items() if each != node]
+    assert not any(answer.coordinators or answer.transactions for answer in others)  # type: ignore[attr-defined]
+    refused = cluster.ask(node, transaction_admin_pb2.ListTransactionsRequest(name_pattern="("))
+    assert refused.error.code == ErrorCode.INVALID_REGULAR_EXPRESSION  # type: ignore[attr-defined]

@@ -1,0 +1,241 @@
+"""Serves operators: lists and describes the transactional ids of this node's coordinators, and aborts transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias, get_args
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.server.access.access_errors import ClientTopics
+from quorumlog.server.deciding.dependencies import CoordinatorDependencies
+from quorumlog.server.deciding.led_coordinators import LedCoordinators
+from quorumlog.server.deciding.pending_answers import PendingAnswers
+from quorumlog.server.step.deadlines import wait_us
+from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.node_service import ServiceHooks, StepTime
+from quorumlog.server.step.wire_errors import error
+from quorumlog.server.transactions.transaction_decisions import abort_transaction
+from quorumlog.server.transactions.transaction_draft import TransactionDraft
+from quorumlog.server.transactions.transaction_leader import TransactionLeader
+from quorumlog.server.transactions.transaction_shard import TransactionShard
+from quorumlog.server.transactions.transaction_views import (
+    LISTED_PER_PAGE,
+    ListingFilter,
+    describe,
+    listing,
+    no_such_id,
+)
+from quorumlog.v1 import errors_pb2
+from quorumlog.v1.acls_pb2 import ACL_OPERATION_DESCRIBE, ACL_RESOURCE_PRODUCER_NAME
+from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.transaction_admin_pb2 import (
+    AbortTransactionRequest,
+    AbortTransactionResponse,
+    DescribeTransactionRequest,
+    DescribeTransactionResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+
+#: Requests of operators.
+OperatorRequest: TypeAlias = ListTransactionsRequest | DescribeTransactionRequest | AbortTransactionRequest
+
+
+def failed_operator_request(request: OperatorRequest, problem: errors_pb2.Error) -> ProtoMessage:
+    """Returns the response to a request that failed."""
+    match request:
+        case ListTransactionsRequest():
+            return ListTransactionsResponse(error=problem)
+        case DescribeTransactionRequest():
+            return DescribeTransactionResponse(error=problem)
+        case AbortTransactionRequest():
+            return AbortTransactionResponse(error=problem)
+
+
+class TransactionAdministration:
+    """Serves operators from the coordinators that this node leads.
+
+    Arguments:
+        node_id: id of this node.
+        led: the coordinators that this node leads.
+        answers: answers due to clients.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        services: CoordinatorDependencies[TransactionShard],
+        led: LedCoordinators[TransactionShard, TransactionLeader],
+        answers: PendingAnswers,
+    ) -> None:
+        self._node_id = node_id
+        self._refusals = services.refusals
+        self._metadata = services.metadata
+        self._led = led
+        self._answers = answers
+
+    def register(self, hooks: ServiceHooks) -> None:
+        for kind in get_args(OperatorRequest):
+            hooks.serve(kind, self._call)
+
+    def _call(self, time: StepTime, asked: ClientRequest, request: OperatorRequest) -> None:
+        failed = partial(failed_operator_request, request)
+        self._answers.expect(asked.request_id, time.now + wait_us(request.timeout_ms), failed)
+        if isinstance(request, ListTransactionsRequest):
+            self._list(time.now, asked, request)
+            return
+        keeper = self._led.keeper_of(request.transactional_id)
+        if isinstance(keeper, errors_pb2.Error):
+            self._answers.fail(asked.request_id, keeper)
+        elif isinstance(request, AbortTransactionRequest):
+            keeper.queue.submit(_AbortCall(asked.request_id, request, self._answers, keeper))
+        else:
+            topic_name = partial(self._topic_name, ClientTopics(self._refusals, asked.client))
+            call = _DescribeCall(asked.request_id, request, self._answers, keeper, self._node_id, topic_name)
+            self._led.read(time.now, keeper, call)
+
+    def _topic_name(self, topics: ClientTopics, topic_id: bytes) -> str | None:
+        topic = self._metadata.image.topics_by_id.get(topic_id)
+        name = topic.name if topic is not None else ""
+        return name if topics.sees(name) else None
+
+    def _list(self, now: int, asked: ClientRequest, request: ListTransactionsRequest) -> None:
+        authorizer, principal = self._refusals.authorizer, asked.principal
+
+        def may_see(name: str) -> bool:
+            return authorizer.may(principal, ACL_OPERATION_DESCRIBE, ACL_RESOURCE_PRODUCER_NAME, name)
+
+        try:
+            chosen = ListingFilter(request, self._led.clock.wall_ms, may_see)
+        except ValueError as problem:
+            self._answers.fail(asked.request_id, error(ErrorCode.INVALID_REGULAR_EXPRESSION, str(problem)))
+            return
+        leaders = [leader for leader in self._led if leader.coordinator.leads]
+        gathered = _GatheredList(asked.request_id, len(leaders), self._answers)
+        for leader in leaders:
+            self._led.read(now, leader, _ListedPart(leader, chosen, gathered))
+
+
+class _OperatorCall:
+    """A call about one transactional id."""
+
+    def __init__(
+        self,
+        request_id: int,
+        request: DescribeTransactionRequest | AbortTransactionRequest,
+        answers: PendingAnswers,
+        leader: TransactionLeader,
+    ) -> None:
+        self.key = request.transactional_id
+        self.request_id = request_id
+        self.request = request
+        self.answers = answers
+        self.leader = leader
+
+    def refuse(self, problem: errors_pb2.Error) -> None:
+        """Answers the client with an error."""
+        self.answers.fail(self.request_id, problem)
+
+
+class _AbortCall(_OperatorCall):
+    def decide(self, draft: TransactionDraft) -> ProtoMessage | None:
+        assert isinstance(self.request, AbortTransactionRequest)
+        return self.leader.settle(self, draft, abort_transaction(draft, self.request))
+
+    def answer(self, response: ProtoMessage) -> None:
+        assert isinstance(response, AbortTransactionResponse)
+        if response.HasField("error"):
+            self.answers.give(self.request_id, response)
+            return
+
+        def ended(committed: bool) -> None:
+            response.markers_committed = committed
+            self.answers.give(self.request_id, response)
+
+        self.leader.when_markers_are_committed(self.key, ended)
+
+
+class _DescribeCall(_OperatorCall):
+    """A description. It is sent once the leadership is confirmed."""
+
+    def __init__(
+        self,
+        request_id: int,
+        request: DescribeTransactionRequest,
+        answers: PendingAnswers,
+        leader: TransactionLeader,
+        node_id: int,
+        topic_name: Callable[[bytes], str | None],
+    ) -> None:
+        super().__init__(request_id, request, answers, leader)
+        self._node_id = node_id
+        self._topic_name = topic_name
+
+    def decide(self, draft: TransactionDraft) -> DescribeTransactionResponse:
+        record = self.leader.table.records.get(self.key)
+        if record is None:
+            return DescribeTransactionResponse(error=no_such_id(self.key))
+        response = describe(record, self.leader.markers, self._topic_name)
+        response.coordinator = self.leader.coordinator.identity.number
+        response.coordinator_node = self._node_id
+        return response
+
+    def answer(self, response: ProtoMessage) -> None:
+        self.answers.give(self.request_id, response)
+
+
+class _GatheredList:
+    """A list that is sent once all coordinators of this node are in it."""
+
+    def __init__(self, request_id: int, parts: int, answers: PendingAnswers) -> None:
+        self.response = ListTransactionsResponse()
+        self._request_id = request_id
+        self._missing = parts
+        self._answers = answers
+        if not parts:
+            self._send()
+
+    def part_done(self) -> None:
+        """Counts a coordinator whose part is in the list, or that is not led here any longer."""
+        self._missing -= 1
+        if not self._missing:
+            self._send()
+
+    def _send(self) -> None:
+        listed = self.response.transactions
+        listed.sort(key=lambda each: each.transactional_id)
+        if len(listed) > LISTED_PER_PAGE:
+            del listed[LISTED_PER_PAGE:]
+            self.response.more = True
+        self.response.coordinators.sort()
+        self._answers.give(self._request_id, self.response)
+
+
+class _ListedPart:
+    """The part of a list from one coordinator. If another node leads that by then, the list does not name it."""
+
+    key = ""
+
+    def __init__(self, leader: TransactionLeader, chosen: ListingFilter, gathered: _GatheredList) -> None:
+        self._leader = leader
+        self._chosen = chosen
+        self._gathered = gathered
+
+    def decide(self, draft: TransactionDraft) -> ListTransactionsResponse:
+        answers = self._leader.markers
+        page, more = self._chosen.page(self._leader.table.records.values(), answers)
+        return ListTransactionsResponse(
+            transactions=[listing(record, answers) for record in page],
+            coordinators=[self._leader.coordinator.identity.number],
+            more=more,
+        )
+
+    def answer(self, response: ProtoMessage) -> None:
+        assert isinstance(response, ListTransactionsResponse)
+        self._gathered.response.MergeFrom(response)
+        self._gathered.part_done()
+
+    def refuse(self, problem: errors_pb2.Error) -> None:
+        self._gathered.part_done()
