@@ -19,6 +19,7 @@ Commands on topics and groups:
 - ``groups``: consumer groups; ``group_views``: ``groups describe``.
 - ``group_offsets``: resets and deletes committed offsets; ``reset_targets``: targets of a reset.
 - ``producers``: names of producers.
+- ``transactions``: lists, describes and aborts transactions.
 - ``mirror``: copies a Kafka cluster.
 
 Commands on the cluster:

@@ -47,6 +47,7 @@ _TABLE = (
     Listed("Topics", "leaders", "leaders:app", "Balance the leaders of partitions over the nodes."),
     Listed("Groups", "groups", "groups:app", "List and describe consumer groups, reset or delete their offsets."),
     Listed("Groups", "producers", "producers:app", "List and delete producer names."),
+    Listed("Groups", "transactions", "transactions:app", "List, describe and abort transactions."),
     Listed("Cluster", "cluster", "cluster:app", "Start and stop a local cluster; describe and check any cluster."),
     Listed("Cluster", "node", "node:app", "Start a node of a deployment."),
     Listed("Cluster", "nodes", "nodes:app", "List, drain, replace, remove and configure nodes."),

@@ -10,6 +10,7 @@ Modules shared by all packages:
 - `errors`: the error hierarchy, named as Kafka names errors; `failed_calls`: exceptions for failed calls and streams.
 - `configuration`: validates keyword arguments of clients; `arguments`: validates other arguments.
 - `isolation`: isolation levels of readers.
+- `transaction_views`: what operators see of transactions.
 - `help_text`: output of `help()` for the clients.
 
 May import: `quorumlog.v1`; the modules that users import, `__init__` and `aio`, may use all packages.
@@ -173,6 +174,10 @@ _MODULES = {
         "AlteredUsers", "Revocation", "UserScramCredential", "UserScramCredentialDeletion",
         "UserScramCredentialUpsertion",
     ),
+    "transaction_views": (
+        "ActiveProducer", "PartitionProducers", "TransactionDescription", "TransactionListing", "TransactionPlace",
+        "TransactionState",
+    ),
     "types": (
         "BrokerDescription", "ClusterDescription", "ConfigEntry", "ConsumerGroupMetadata", "ConsumerRecord",
         "GroupDescription", "GroupKind", "GroupListing", "GroupState", "MemberDescription", "NewPartitions", "NewTopic",
@@ -216,6 +221,8 @@ __all__ = [  # noqa: RUF022 - by kind
     "OffsetAndTimestamp", "PartitionDescription",
     "PartitionReassignment", "PlannedMove", "ProducerListing", "QuorumDescription", "QuorumReplicaDescription",
     "RebalancePlan", "RecordMetadata", "ReplicaCopy", "TopicDescription", "TopicPartition",
+    "ActiveProducer", "PartitionProducers", "TransactionDescription", "TransactionListing", "TransactionPlace",
+    "TransactionState",
     "ACL", "ACLDecision", "ACLFilter", "ACLOperation", "ACLPermissionType", "ACLResourcePatternType",
     "ResourcePattern", "ResourcePatternFilter", "ResourceType",
     "AlteredUsers", "Revocation", "UserScramCredential", "UserScramCredentialDeletion",

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from quorumlog.sdk.errors import IllegalArgumentError, OffsetMetadataTooLargeError
+from quorumlog.sdk.transaction_views import TransactionState
 from quorumlog.sdk.types import GroupState, OffsetAndMetadata, TopicPartition
 
 Value = TypeVar("Value")
@@ -166,6 +167,45 @@ def checked_states(states: Iterable[GroupState | str]) -> tuple[GroupState, ...]
             raise IllegalArgumentError(f"{value!r} is not a state of a group: choose among {names}")
         checked[state] = None
     return tuple(checked)
+
+
+def checked_transactional_ids(names: Iterable[str]) -> tuple[str, ...]:
+    """Returns transactional ids without duplicates. The nodes decide which are allowed."""
+    if isinstance(names, str | bytes | Mapping) or not isinstance(names, Iterable):
+        raise IllegalArgumentError(f"transactional ids are {names!r}: give a list of ids")
+    checked = tuple(dict.fromkeys(names))
+    for name in checked:
+        if not isinstance(name, str) or not name:
+            raise IllegalArgumentError(f"transactional id {name!r} is not an id: ids are given one by one, as strings")
+    return checked
+
+
+def checked_transaction_filters(
+    states: Iterable[TransactionState | str] | None,
+    producer_ids: Iterable[int] | None,
+    longer_than_ms: int | None,
+    name_pattern: str,
+) -> tuple[tuple[TransactionState, ...], tuple[int, ...], int | None, str]:
+    """Returns the filters of a list of transactional ids."""
+    known = {state.value.lower(): state for state in TransactionState}
+    if isinstance(states, str | bytes):
+        raise IllegalArgumentError(f"states are {states!r}: give a list such as ['Ongoing']")
+    checked: dict[TransactionState, None] = {}
+    for value in states or ():
+        state = known.get(value.lower()) if isinstance(value, str) else value
+        if not isinstance(state, TransactionState):
+            names = ", ".join(state.value for state in TransactionState)
+            raise IllegalArgumentError(f"{value!r} is not a state of a transactional id: choose among {names}")
+        checked[state] = None
+    ids = tuple(producer_ids or ())
+    for number in ids:
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 63:
+            raise IllegalArgumentError(f"producer id {number!r} is not a number from 0 to 2**63 - 1")
+    if longer_than_ms is not None and not 0 <= longer_than_ms < 1 << 62:
+        raise IllegalArgumentError(f"longer_than_ms is {longer_than_ms!r}: give milliseconds from 0 on")
+    if not isinstance(name_pattern, str):
+        raise IllegalArgumentError(f"name_pattern is {name_pattern!r}: give a regular expression")
+    return tuple(checked), ids, longer_than_ms, name_pattern
 
 
 def checked_settings(settings: Mapping[str, object], what: str) -> dict[str, str]:

@@ -91,6 +91,10 @@ FAMILIES: dict[str, tuple[str, dict[str, tuple[int, int]]]] = {
         "ACLs",
         {"DescribeAcls": (1, 3), "CreateAcls": (1, 3), "DeleteAcls": (1, 3)},
     ),
+    "administration/transaction": (
+        "transactions and producers, as operators see them",
+        {"DescribeProducers": (0, 0), "DescribeTransactions": (0, 0), "ListTransactions": (0, 2)},
+    ),
     "administration/user": (
         "users with passwords",
         {"DescribeUserScramCredentials": (0, 0), "AlterUserScramCredentials": (0, 0)},
@@ -131,7 +135,14 @@ RENAMED = {
     "ComponentData": "QuotaComponent",
     "OpData": "QuotaOperation",
     "ValueData": "QuotaValue",
-    "TopicRequest": "DescribedTopicRequest",
+    "DescribeProducersRequestTopicRequest": "ProducersTopic",
+    "DescribeTopicPartitionsRequestTopicRequest": "DescribedTopicRequest",
+    "DescribeTransactionsResponseTopicData": "DescribedTransactionTopic",
+    "DescribeTransactionsResponseTransactionState": "DescribedTransaction",
+    "ListTransactionsResponseTransactionState": "ListedTransaction",
+    "PartitionResponse": "ProducersPartitionResult",
+    "ProducerState": "ActiveProducer",
+    "TopicResponse": "ProducersTopicResult",
 }
 #: How the names of messages end -> how those of their modules do.
 ENDS = {"Request": "requests", "Response": "responses"}

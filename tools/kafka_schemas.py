@@ -82,7 +82,7 @@ FIXED = {
 #: Types with a length before them -> their type here, and the bytes of that length where it is not a varint.
 LONG = {"string": ("str", 2), "bytes": ("bytes", 4), "records": ("Buffer", 4)}
 #: Arrays of elements that are not structures.
-ARRAYS = {"string": "str", "int8": "int", "int32": "int"}
+ARRAYS = {"string": "str", "int8": "int", "int32": "int", "int64": "int"}
 
 
 @dataclass(slots=True)

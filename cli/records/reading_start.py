@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -68,8 +69,7 @@ def seek_start(consumer: Consumer, partitions: list[TopicPartition], start: Read
         _check_offset(consumer, partitions[0], start.offset)
         consumer.seek(partitions[0], start.offset)
     elif start.last is not None:
-        first, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
-        _seek_each(consumer, {where: max(first[where], ends[where] - start.last) for where in partitions})
+        _seek_each(consumer, _last_records(consumer, partitions, start.last))
     elif start.time_ms is not None:
         # Looked up first: records written between the two lookups must not be missed where no record is that late yet.
         ends = consumer.end_offsets(partitions)
@@ -77,6 +77,40 @@ def seek_start(consumer: Consumer, partitions: list[TopicPartition], start: Read
         _seek_each(consumer, {where: ends[where] if at is None else at.offset for where, at in found.items()})
     else:
         consumer.seek_to_end(*partitions)
+
+
+def _last_records(consumer: Consumer, partitions: list[TopicPartition], count: int) -> dict[TopicPartition, int]:
+    """Returns where the last ``count`` records of each partition start.
+
+    Offsets do not count them: those of markers, of aborted records and of compacted ones hold no record. So the end of
+    each partition is read, and more of it where that was not enough.
+    """
+    first, ends = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
+    starts = {where: ends[where] if count == 0 else first[where] for where in partitions}
+    searched = [where for where in partitions if count and ends[where] - first[where] > count]
+    span = count
+    while searched:
+        consumer.assign(searched)
+        begins = {where: max(first[where], ends[where] - span) for where in searched}
+        _seek_each(consumer, begins)
+        found = _newest_offsets(consumer, {where: ends[where] for where in searched}, count)
+        for where, offsets in found.items():
+            starts[where] = offsets[0] if len(offsets) == count else first[where]
+        searched = [where for where in searched if len(found[where]) < count and begins[where] > first[where]]
+        span *= 4
+    consumer.assign(partitions)
+    return starts
+
+
+def _newest_offsets(
+    consumer: Consumer, ends: Mapping[TopicPartition, int], count: int
+) -> dict[TopicPartition, deque[int]]:
+    """Reads each partition up to an end; returns the offsets of the last records before that, at most ``count``."""
+    found: dict[TopicPartition, deque[int]] = {where: deque(maxlen=count) for where in ends}
+    while any(consumer.position(where) < end for where, end in ends.items()):
+        for where, records in consumer.poll(timeout_ms=500, max_records=5_000).items():
+            found[where].extend(record.offset for record in records if record.offset < ends[where])
+    return found
 
 
 def _seek_each(consumer: Consumer, offsets: Mapping[TopicPartition, int]) -> None:

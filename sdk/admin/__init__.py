@@ -9,6 +9,7 @@ May import: `sdk` itself, `runtime`, `records`, `cluster`.
 - ``partition_admin``: elects leaders, moves replicas, deletes records.
 - ``cluster_admin``: changes nodes, their disks, the metadata quorum and features.
 - ``group_admin``: lists, describes and deletes consumer groups and their committed offsets.
+- ``transaction_admin``: lists, describes and aborts transactions; producers of partitions.
 - ``node_admin``: drains, replaces, removes and describes nodes.
 - ``quorum_admin``: describes and changes the metadata quorum.
 - ``acl_admin``: creates, lists, deletes and checks ACLs.

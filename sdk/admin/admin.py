@@ -15,6 +15,13 @@ from quorumlog.sdk.credentials import AlteredUsers, Revocation, UserScramCredent
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.help_text import named, shows_options
 from quorumlog.sdk.runtime.event_loop import BackgroundLoop
+from quorumlog.sdk.transaction_views import (
+    PartitionProducers,
+    TransactionDescription,
+    TransactionListing,
+    TransactionPlace,
+    TransactionState,
+)
 from quorumlog.sdk.types import (
     ClusterDescription,
     ConfigEntry,
@@ -312,6 +319,63 @@ class Admin:
             QuorumlogError: the error of the first group that could not be deleted; others may have been deleted.
         """
         self._background.run(self._core.delete_groups(group_ids))
+
+    def list_transactions(
+        self,
+        states: Iterable[TransactionState | str] | None = None,
+        *,
+        producer_ids: Iterable[int] | None = None,
+        longer_than_ms: int | None = None,
+        name_pattern: str = "",
+    ) -> list[TransactionListing]:
+        """Returns transactional ids, sorted. Filters apply together.
+
+        Arguments:
+            states: only ids in these states; None: all.
+            producer_ids: only ids with these producer ids; None: all.
+            longer_than_ms: only ids whose transaction has been open for longer; None: all.
+            name_pattern: only ids that match as a whole, a regular expression (RE2); empty: all.
+
+        Raises:
+            InvalidRegularExpressionError: the pattern is not a regular expression.
+        """
+        return self._background.run(
+            self._core.list_transactions(
+                states, producer_ids=producer_ids, longer_than_ms=longer_than_ms, name_pattern=name_pattern
+            )
+        )
+
+    def describe_transactions(self, transactional_ids: Iterable[str]) -> list[TransactionDescription]:
+        """Describes transactional ids with the participants of their transactions, in the given order.
+
+        Raises:
+            InvalidProducerIdMappingError: a transactional id does not exist.
+        """
+        return self._background.run(self._core.describe_transactions(transactional_ids))
+
+    def abort_transaction(self, transactional_id: str, place: TransactionPlace) -> bool:
+        """Aborts an open transaction, and fences its producer. A repeated call succeeds.
+
+        Arguments:
+            place: the transaction, from :attr:`TransactionDescription.place`. A later one of the same id is not
+                aborted.
+
+        Returns:
+            True if readers see the outcome everywhere; False if it is certain, but some participants do not have it
+            yet.
+
+        Raises:
+            InvalidTxnStateError: the transaction is committed, or over for long.
+        """
+        return self._background.run(self._core.abort_transaction(transactional_id, place))
+
+    def describe_producers(self, partition: TopicPartition) -> PartitionProducers:
+        """Returns the producers that a partition remembers, with their open transactions.
+
+        Raises:
+            UnknownTopicOrPartitionError: the topic does not exist.
+        """
+        return self._background.run(self._core.describe_producers(partition))
 
     def list_producers(self, prefix: str = "") -> list[ProducerListing]:
         """Returns the claimed producer names, at least as new as the call, sorted by name.

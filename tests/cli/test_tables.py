@@ -104,6 +104,14 @@ TABLES: dict[str, tuple[tuple[str, ...], Row]] = {
         ("TOPIC", "PARTITION", "OFFSET", "TIMESTAMP"),
         ("orders", 0, 1_000_000, 1_700_000_000_000),
     ),
+    "transactions.describe": (
+        ("TRANSACTIONAL-ID", "PARTICIPANT", "OUTCOME", "HELD-BACK"),
+        ("billing-transfers", "orders-of-europe-12", "missing", 1_000_000),
+    ),
+    "transactions.list_transactions": (
+        ("TRANSACTIONAL-ID", "PRODUCER", "EPOCH", "STATE", "OPEN-FOR"),
+        ("billing-transfers", 1_000, 12, "PrepareCommit", "12.3 s"),
+    ),
     "users/commands.list_users": (
         ("USER", "MECHANISM", "ITERATIONS", "SUPER USER", "PASSWORD SINCE"),
         ("alice", "SCRAM-SHA-256", 4_096, "no", "2026-11-27 17:50:36"),

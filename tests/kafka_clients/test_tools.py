@@ -35,6 +35,7 @@ QUORUM = f"{_TOOLS}.MetadataQuorumCommand"
 ELECT, LOG_DIRS = f"{_TOOLS}.LeaderElectionCommand", f"{_TOOLS}.LogDirsCommand"
 GROUPS, OFFSETS = f"{_TOOLS}.consumer.group.ConsumerGroupCommand", f"{_TOOLS}.GetOffsetShell"
 RECORDS = f"{_TOOLS}.DeleteRecordsCommand"
+TRANSACTIONS = f"{_TOOLS}.TransactionsCommand"
 _PATIENCE_S = 60.0
 _COUNTED = 200
 #: As ``kafka-reassign-partitions`` takes it.
@@ -363,3 +364,21 @@ def test_rules_users_and_quotas_are_changed(tool: Callable[..., str]) -> None:
     for key in ("SCRAM-SHA-256", "producer_byte_rate"):
         tool(CONFIGS, "--alter", "--delete-config", key, *alice)
     assert "alice" not in tool(CONFIGS, "--describe", "--entity-type", "users")
+
+
+def test_an_operator_finds_an_open_transaction(cluster: LocalCluster, tool: Callable[..., str], orders: str) -> None:
+    producer = Producer(
+        {"bootstrap.servers": cluster.kafka_bootstrap_servers, "transactional.id": "stuck", "log_level": 0}
+    )
+    producer.init_transactions(_PATIENCE_S)
+    producer.begin_transaction()
+    producer.produce(orders, b"open", partition=2)
+    producer.flush(_PATIENCE_S)
+    assert "Ongoing" in tool(TRANSACTIONS, "list")
+    said = tool(TRANSACTIONS, "describe", "--transactional-id", "stuck")
+    assert "Ongoing" in said and f"{orders}-2" in said
+    said = tool(TRANSACTIONS, "describe-producers", "--topic", orders, "--partition", "2")
+    assert "CurrentTransactionStartOffset" in said
+    tool(TRANSACTIONS, "find-hanging", "--topic", orders, "--max-transaction-timeout", "0")
+    producer.abort_transaction(_PATIENCE_S)
+    assert "CompleteAbort" in tool(TRANSACTIONS, "describe", "--transactional-id", "stuck")

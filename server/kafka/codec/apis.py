@@ -39,6 +39,16 @@ from quorumlog.server.kafka.codec.administration.quota_responses import (
     AlterClientQuotasResponse,
     DescribeClientQuotasResponse,
 )
+from quorumlog.server.kafka.codec.administration.transaction_requests import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+)
+from quorumlog.server.kafka.codec.administration.transaction_responses import (
+    DescribeProducersResponse,
+    DescribeTransactionsResponse,
+    ListTransactionsResponse,
+)
 from quorumlog.server.kafka.codec.administration.user_requests import (
     AlterUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequest,
@@ -196,6 +206,9 @@ APIS: dict[int, Api] = {
     51: Api("AlterUserScramCredentials", AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse),
     55: Api("DescribeQuorum", DescribeQuorumRequest, DescribeQuorumResponse),
     60: Api("DescribeCluster", DescribeClusterRequest, DescribeClusterResponse),
+    61: Api("DescribeProducers", DescribeProducersRequest, DescribeProducersResponse),
+    65: Api("DescribeTransactions", DescribeTransactionsRequest, DescribeTransactionsResponse),
+    66: Api("ListTransactions", ListTransactionsRequest, ListTransactionsResponse),
     68: Api("ConsumerGroupHeartbeat", ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
     69: Api("ConsumerGroupDescribe", ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
     74: Api("ListConfigResources", ListConfigResourcesRequest, ListConfigResourcesResponse),

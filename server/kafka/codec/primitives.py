@@ -399,6 +399,12 @@ def unpack_compact_int8_array(data: bytes, at: int, left: int) -> tuple[Sequence
     return unpack_from(f">{count}b", data, at), at + count, left
 
 
+def unpack_compact_int64_array(data: bytes, at: int, left: int) -> tuple[Sequence[int], int, int]:
+    """Numbers of 64 bits in flexible versions."""
+    count, at, left = unpack_compact_array(data, at, 8, left)
+    return unpack_from(f">{count}q", data, at), at + 8 * count, left
+
+
 def unpack_compact_nullable_int32_array(data: bytes, at: int, left: int) -> tuple[Sequence[int] | None, int, int]:
     """Numbers of 32 bits in flexible versions, or null."""
     count, at, left = unpack_compact_nullable_array(data, at, 4, left)
@@ -438,6 +444,11 @@ def pack_compact_int32_array(values: Sequence[int]) -> bytes:
 def pack_compact_int8_array(values: Sequence[int]) -> bytes:
     """Numbers of 8 bits in flexible versions."""
     return pack_compact_count(len(values)) + pack(f">{len(values)}b", *values)
+
+
+def pack_compact_int64_array(values: Sequence[int]) -> bytes:
+    """Numbers of 64 bits in flexible versions."""
+    return pack_compact_count(len(values)) + pack(f">{len(values)}q", *values)
 
 
 def pack_compact_nullable_int32_array(values: Sequence[int] | None) -> bytes:

@@ -10,6 +10,7 @@ Records:
 - `fetch`: Fetch; `fetch_session`: what a connection remembers between fetches (KIP-227).
 - `fetched_partition`: one partition in the answer to a fetch; `leader_hints`: the leader beside an error (KIP-951).
 - `offsets`: ListOffsets; `epochs`: OffsetForLeaderEpoch.
+- `transaction_views`: DescribeProducers, DescribeTransactions, ListTransactions.
 - `transactions`: InitProducerId with a transactional id, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit.
 
 Consumer groups:

@@ -21,6 +21,11 @@ from quorumlog.server.kafka.codec.administration.quota_requests import (
     AlterClientQuotasRequest,
     DescribeClientQuotasRequest,
 )
+from quorumlog.server.kafka.codec.administration.transaction_requests import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+)
 from quorumlog.server.kafka.codec.administration.user_requests import (
     AlterUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequest,
@@ -88,6 +93,7 @@ from quorumlog.server.kafka.handlers import (
     sign_in,
     topic_pages,
     topics,
+    transaction_views,
     transactions,
     users,
 )
@@ -140,6 +146,9 @@ SERVED: dict[int, ServedApi] = {
     AddOffsetsToTxnRequest.API_KEY: ServedApi(transactions.add_offsets),
     EndTxnRequest.API_KEY: ServedApi(transactions.end),
     TxnOffsetCommitRequest.API_KEY: ServedApi(commits.txn_offset_commit),
+    DescribeProducersRequest.API_KEY: ServedApi(transaction_views.describe_producers),
+    DescribeTransactionsRequest.API_KEY: ServedApi(transaction_views.describe_transactions),
+    ListTransactionsRequest.API_KEY: ServedApi(transaction_views.list_transactions),
     CreateTopicsRequest.API_KEY: ServedApi(topics.create_topics),
     DeleteTopicsRequest.API_KEY: ServedApi(topics.delete_topics),
     CreatePartitionsRequest.API_KEY: ServedApi(topics.create_partitions),

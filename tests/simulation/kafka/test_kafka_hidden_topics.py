@@ -31,6 +31,7 @@ from quorumlog.server.kafka.codec.administration import (
     placement_requests,
     quorum_requests,
 )
+from quorumlog.server.kafka.codec.administration.transaction_requests import DescribeProducersRequest, ProducersTopic
 from quorumlog.server.kafka.codec.apis import APIS
 from quorumlog.server.kafka.codec.groups import commit_requests, committed_requests, consumer_group_requests
 from quorumlog.server.kafka.codec.primitives import KafkaMessage, UnencodableMessageError, encode
@@ -228,6 +229,13 @@ def epoch_ends(*places: tuple[int, int, int], replica: int = -1) -> Make:
     return make
 
 
+def active_producers(*numbers: int) -> Make:
+    def make(topic_id: bytes) -> KafkaMessage:
+        return DescribeProducersRequest([ProducersTopic(SECRET, numbers)])
+
+    return make
+
+
 def page(*names: str, limit: int = 2_000, begin: tuple[str, int] | None = None) -> Make:
     def make(topic_id: bytes) -> KafkaMessage:
         wanted = [topic_partition_requests.DescribedTopicRequest(each) for each in names]
@@ -386,6 +394,8 @@ NAMING: dict[str, Make] = {
     "OffsetForLeaderEpoch of impossible epochs": epoch_ends((0, 99, 99), (-1, -9, -9), (1, -1, -1)),
     "OffsetForLeaderEpoch twice of a partition": epoch_ends((0, -1, 0), (0, -1, 0)),
     "OffsetForLeaderEpoch as a replica": epoch_ends((0, -1, 0), replica=1),
+    "DescribeProducers": active_producers(0, 1),
+    "DescribeProducers of impossible partitions": active_producers(0, 0, -1, 7),
     "DescribeTopicPartitions": page(SECRET, TOPIC, "no/name"),
     "DescribeTopicPartitions of all": page(),
     "DescribeTopicPartitions of all with little room": page(limit=1),
@@ -440,7 +450,7 @@ NAMING: dict[str, Make] = {
 }
 #: Those that name no topic, or in bytes only that a node hands on unread.
 NAMELESS = {
-    "InitProducerId", "AddOffsetsToTxn", "EndTxn",
+    "InitProducerId", "AddOffsetsToTxn", "EndTxn", "DescribeTransactions", "ListTransactions",
     "DescribeCluster", "FindCoordinator", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup",
     "ListGroups", "DescribeGroups", "DeleteGroups", "SaslHandshake", "SaslAuthenticate",
     "DescribeClientQuotas", "AlterClientQuotas", "DescribeUserScramCredentials", "AlterUserScramCredentials",

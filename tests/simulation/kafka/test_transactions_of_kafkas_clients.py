@@ -10,6 +10,18 @@ from typing import NamedTuple
 import pytest
 
 from quorumlog.server.deciding.finder import coordinator_of
+from quorumlog.server.kafka.codec.administration.transaction_requests import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+    ProducersTopic,
+)
+from quorumlog.server.kafka.codec.administration.transaction_responses import (
+    DescribedTransaction,
+    DescribeProducersResponse,
+    DescribeTransactionsResponse,
+    ListTransactionsResponse,
+)
 from quorumlog.server.kafka.codec.fetch_requests import FetchPartition, FetchRequest, FetchTopic
 from quorumlog.server.kafka.codec.fetch_responses import FetchResponse
 from quorumlog.server.kafka.codec.groups.membership_requests import FindCoordinatorRequest
@@ -348,3 +360,66 @@ def test_internal_topics_take_no_part(producer: Producer) -> None:
     code = producer.add({"__transactions": [0]})["__transactions", 0]
     assert code is not KafkaError.NONE
     assert producer.add({TOPIC: [0]}) == {(TOPIC, 0): KafkaError.NONE}
+
+
+# -- operators --------------------------------------------------------------------------------------------------------
+
+
+def described(producer: Producer, name: str | None = None) -> DescribedTransaction:
+    request = DescribeTransactionsRequest([name or producer.name])
+    (state,) = producer.ask(request, 0, DescribeTransactionsResponse).transaction_states
+    return state
+
+
+def test_operators_describe_a_transaction(topic: str, producer: Producer) -> None:
+    assert described(producer).transaction_state == "Empty"
+    assert producer.produce(topic, NEW[0]) is KafkaError.NONE
+    state = described(producer)
+    assert (state.error_code, state.transaction_state, state.transaction_timeout_ms) == (0, "Ongoing", TIMEOUT_MS)
+    assert (state.producer_id, state.producer_epoch) == producer.identity
+    assert state.transaction_start_time_ms > 0
+    assert [(each.topic, list(each.partitions)) for each in state.topics] == [(topic, [0])]
+    assert producer.end(NEW[1]) is KafkaError.NONE
+    state = described(producer)
+    assert (state.transaction_state, list(state.topics)) == ("CompleteCommit", [])
+    assert state.transaction_start_time_ms == -1
+    assert described(producer, "nobody").error_code == KafkaError.TRANSACTIONAL_ID_NOT_FOUND
+
+
+def test_operators_list_transactions(nodes: KafkaNodes, topic: str, producer: Producer) -> None:
+    assert producer.produce(topic, NEW[0]) is KafkaError.NONE
+
+    def listed(version: int, **filters: object) -> list[tuple[str, int, str]]:
+        request = ListTransactionsRequest(**filters)  # type: ignore[arg-type]
+        answer = producer.ask(request, version, ListTransactionsResponse)
+        assert answer.error_code == KafkaError.NONE
+        return [(each.transactional_id, each.producer_id, each.transaction_state) for each in answer.transaction_states]
+
+    mine = (producer.name, producer.identity.producer_id, "Ongoing")
+    assert mine in listed(0) and mine in listed(0, state_filters=["Ongoing"])
+    assert listed(0, producer_id_filters=[producer.identity.producer_id]) == [mine]
+    assert mine not in listed(0, state_filters=["Empty", "Dead"])
+    assert mine not in listed(1, duration_filter=3_600_000)
+    assert listed(2, transactional_id_pattern=producer.name) == [mine]
+    nodes.run(0.2)
+    assert mine in listed(1, duration_filter=100)
+    unknown = producer.ask(ListTransactionsRequest(["Open"]), 2, ListTransactionsResponse)
+    assert (list(unknown.unknown_state_filters), list(unknown.transaction_states)) == (["Open"], [])
+    wrong = producer.ask(ListTransactionsRequest(transactional_id_pattern="("), 2, ListTransactionsResponse)
+    assert wrong.error_code == KafkaError.INVALID_REGULAR_EXPRESSION
+    assert producer.end(NEW[1], commit=False) is KafkaError.NONE
+
+
+def test_operators_describe_the_producers_of_a_partition(nodes: KafkaNodes, topic: str, producer: Producer) -> None:
+    for _ in range(2):
+        assert producer.produce(topic, NEW[0]) is KafkaError.NONE
+    leader = nodes.led_by(nodes.record(topic).group)
+    assert leader is not None
+    request = DescribeProducersRequest([ProducersTopic(topic, [0, 7])])
+    answer = producer.ask(request, 0, DescribeProducersResponse, producer.links[leader])
+    found, missing = answer.topics[0].partitions
+    (active,) = found.active_producers
+    assert (active.producer_id, active.producer_epoch, active.last_sequence) == (*producer.identity, 1)
+    assert (active.last_timestamp, active.current_txn_start_offset) == (1_700_000_000_000, 0)
+    assert missing.error_code == KafkaError.UNKNOWN_TOPIC_OR_PARTITION
+    assert producer.end(NEW[1]) is KafkaError.NONE

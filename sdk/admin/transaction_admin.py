@@ -1,0 +1,236 @@
+"""Administration of transactions, by requests to their coordinators and to the leaders of partitions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+from quorumlog.sdk.cluster.cluster import Cluster
+from quorumlog.sdk.cluster.connection import NodeConnection
+from quorumlog.sdk.cluster.coordinators import ATTEMPT_S, GRACE_S
+from quorumlog.sdk.errors import CoordinatorNotAvailableError, error_from_proto
+from quorumlog.sdk.transaction_views import (
+    ActiveProducer,
+    PartitionProducers,
+    TransactionDescription,
+    TransactionListing,
+    TransactionPlace,
+    TransactionState,
+)
+from quorumlog.sdk.types import TopicPartition
+from quorumlog.v1 import groups_pb2, transactions_pb2
+from quorumlog.v1 import transaction_admin_pb2 as pb
+
+_STATES = {
+    pb.TRANSACTION_STATE_EMPTY: TransactionState.EMPTY,
+    pb.TRANSACTION_STATE_ONGOING: TransactionState.ONGOING,
+    pb.TRANSACTION_STATE_PREPARE_COMMIT: TransactionState.PREPARE_COMMIT,
+    pb.TRANSACTION_STATE_PREPARE_ABORT: TransactionState.PREPARE_ABORT,
+    pb.TRANSACTION_STATE_COMPLETE_COMMIT: TransactionState.COMPLETE_COMMIT,
+    pb.TRANSACTION_STATE_COMPLETE_ABORT: TransactionState.COMPLETE_ABORT,
+}
+_CAUSES = {
+    transactions_pb2.TRANSACTION_CAUSE_PRODUCER: "producer",
+    transactions_pb2.TRANSACTION_CAUSE_TIMEOUT: "timeout",
+    transactions_pb2.TRANSACTION_CAUSE_NEW_INSTANCE: "new instance",
+    transactions_pb2.TRANSACTION_CAUSE_OPERATOR: "operator",
+}
+
+
+class TransactionAdmin:
+    """Transaction administration of one client.
+
+    Arguments:
+        limit_s: time limit of one call, in seconds.
+    """
+
+    def __init__(self, cluster: Cluster, limit_s: float) -> None:
+        self._cluster = cluster
+        self._limit_s = limit_s
+        self._attempt_s = min(limit_s, ATTEMPT_S)
+        self._timeout_ms = int(self._attempt_s * 1000)
+        self._rpc_s = self._attempt_s + GRACE_S
+
+    # --- coordinators --------------------------------------------------------------------------------------------
+
+    async def _coordinators(self, request: groups_pb2.FindCoordinatorsRequest) -> dict[int, NodeConnection]:
+        """Returns the leaders of coordinators by number. One attempt."""
+        request.type = groups_pb2.COORDINATOR_TYPE_TRANSACTION
+        response = await self._cluster.ask_any(lambda node, limit: node.groups.FindCoordinators(request, timeout=limit))
+        if response.HasField("error"):
+            raise error_from_proto(response.error)
+        leading: dict[int, NodeConnection] = {}
+        for found in response.coordinators:
+            if found.HasField("error"):
+                raise error_from_proto(found.error)
+            if found.node_id >= 0:
+                self._cluster.metadata.learn_address(found.node_id, found.host, found.port, found.broker_epoch)
+            node = self._cluster.node(found.node_id) if found.node_id >= 0 else None
+            if node is None:
+                no_leader = f"__transactions-{found.partition} has no leader at the moment: try again"
+                raise CoordinatorNotAvailableError(no_leader)
+            leading[found.partition] = node
+        return leading
+
+    async def _coordinator(self, transactional_id: str) -> NodeConnection:
+        found = await self._coordinators(groups_pb2.FindCoordinatorsRequest(group_ids=[transactional_id]))
+        return next(iter(found.values()))
+
+    # --- lists and descriptions ----------------------------------------------------------------------------------
+
+    async def listing(
+        self,
+        states: Collection[TransactionState],
+        producer_ids: Collection[int],
+        longer_than_ms: int | None,
+        name_pattern: str,
+    ) -> list[TransactionListing]:
+        """Returns the transactional ids that pass all filters, sorted."""
+        wanted = [number for number, state in _STATES.items() if state in states]
+        found: dict[str, TransactionListing] = {}
+        answered: set[int] = set()
+
+        async def ask(node: NodeConnection) -> None:
+            request = pb.ListTransactionsRequest(
+                states=wanted,
+                producer_ids=producer_ids,
+                longer_than_ms=longer_than_ms,
+                name_pattern=name_pattern,
+                timeout_ms=self._timeout_ms,
+            )
+            complete: set[int] | None = None
+            while True:
+                reply = await node.call(node.admin.ListTransactions(request, timeout=self._rpc_s))
+                if reply.HasField("error"):
+                    raise error_from_proto(reply.error)
+                # A coordinator that has moved to this node, or away from it, between two pages is asked again.
+                complete = set(reply.coordinators) if complete is None else complete & set(reply.coordinators)
+                for each in reply.transactions:
+                    found[each.transactional_id] = _listing(each)
+                if not reply.more:
+                    answered.update(complete)
+                    return
+                request.after = reply.transactions[-1].transactional_id
+
+        async def attempt() -> None:
+            leading = await self._coordinators(groups_pb2.FindCoordinatorsRequest(all=True))
+            nodes = dict.fromkeys(node for number, node in leading.items() if number not in answered)
+            outcomes = await asyncio.gather(*(ask(node) for node in nodes), return_exceptions=True)
+            for failure in outcomes:
+                if failure is not None:
+                    raise failure
+            if leading.keys() - answered:
+                missing = min(leading.keys() - answered)
+                raise CoordinatorNotAvailableError(f"__transactions-{missing} has no leader at the moment: try again")
+
+        await self._cluster.retrying(attempt, self._limit_s, "list_transactions")
+        return [found[name] for name in sorted(found)]
+
+    async def describe(self, transactional_id: str) -> TransactionDescription:
+        """Describes one transactional id."""
+
+        async def attempt() -> pb.DescribeTransactionResponse:
+            node = await self._coordinator(transactional_id)
+            request = pb.DescribeTransactionRequest(transactional_id=transactional_id, timeout_ms=self._timeout_ms)
+            reply = await node.call(node.admin.DescribeTransaction(request, timeout=self._rpc_s))
+            if reply.HasField("error"):
+                raise error_from_proto(reply.error)
+            return reply
+
+        reply = await self._cluster.retrying(attempt, self._limit_s, "describe_transactions")
+        return _description(transactional_id, reply)
+
+    async def abort(self, transactional_id: str, place: TransactionPlace) -> bool:
+        """Aborts the transaction that started at a place; returns True if all participants have the outcome."""
+        request = pb.AbortTransactionRequest(
+            transactional_id=transactional_id,
+            place=transactions_pb2.TransactionPlace(term=place.term, index=place.index),
+            timeout_ms=self._timeout_ms,
+        )
+
+        async def attempt() -> bool:
+            node = await self._coordinator(transactional_id)
+            reply = await node.call(node.admin.AbortTransaction(request, timeout=self._rpc_s))
+            if reply.HasField("error"):
+                raise error_from_proto(reply.error)
+            return reply.markers_committed
+
+        # A repeated request succeeds if the first one has.
+        return await self._cluster.retrying(attempt, self._limit_s, "abort_transaction")
+
+    # --- partitions ----------------------------------------------------------------------------------------------
+
+    async def producers(self, where: TopicPartition) -> PartitionProducers:
+        """Returns the producers that a partition remembers."""
+        await self._cluster.require_partitions([where], self._limit_s)
+        found: list[ActiveProducer] = []
+
+        async def page() -> pb.DescribeProducersResponse:
+            _, node = await self._cluster.require_leader(*where)
+            topic_id = self._cluster.metadata.topics[where.topic].topic_id
+            request = pb.DescribeProducersRequest(
+                topic_id=topic_id,
+                partition=where.partition,
+                after_producer_id=found[-1].producer_id if found else -1,
+                timeout_ms=self._timeout_ms,
+            )
+            reply = await node.call(node.admin.DescribeProducers(request, timeout=self._rpc_s))
+            if reply.HasField("error"):
+                self._cluster.learn_from(where.topic, topic_id, where.partition, reply.error)
+                raise error_from_proto(reply.error)
+            return reply
+
+        while True:
+            reply = await self._cluster.retrying(page, self._limit_s, "describe_producers")
+            found += map(_producer, reply.producers)
+            if not reply.more:
+                return PartitionProducers(found, reply.high_watermark, reply.last_stable_offset)
+
+
+def _state(number: pb.TransactionState.ValueType) -> TransactionState:
+    return _STATES.get(number, TransactionState.EMPTY)
+
+
+def _listing(each: pb.TransactionListing) -> TransactionListing:
+    return TransactionListing(
+        each.transactional_id,
+        each.identity.producer_id,
+        each.identity.producer_epoch,
+        _state(each.state),
+        each.started_ms or None,
+    )
+
+
+def _description(transactional_id: str, reply: pb.DescribeTransactionResponse) -> TransactionDescription:
+    return TransactionDescription(
+        transactional_id=transactional_id,
+        state=_state(reply.state),
+        producer_id=reply.identity.producer_id,
+        producer_epoch=reply.identity.producer_epoch,
+        transaction_timeout_ms=reply.transaction_timeout_ms,
+        started_ms=reply.started_ms or None,
+        place=TransactionPlace(reply.place.term, reply.place.index) if reply.HasField("place") else None,
+        cause=_CAUSES.get(reply.cause),
+        writers=reply.writers,
+        partitions={
+            TopicPartition(topic.topic or f"(deleted topic {topic.topic_id.hex()})", number): number in topic.unanswered
+            for topic in reply.topics
+            for number in topic.partitions
+        },
+        groups={group.group_id: group.unanswered for group in reply.groups},
+        coordinator=reply.coordinator_node,
+    )
+
+
+def _producer(each: pb.ActiveProducer) -> ActiveProducer:
+    def known(number: int) -> int | None:
+        return None if number < 0 else number
+
+    return ActiveProducer(
+        each.producer_id,
+        each.producer_epoch,
+        known(each.last_sequence),
+        known(each.last_timestamp_ms),
+        known(each.transaction_start_offset),
+        known(each.coordinator),
+    )
