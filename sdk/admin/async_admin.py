@@ -44,14 +44,11 @@ from quorumlog.sdk.arguments import (
     checked_states,
     checked_throttle,
     checked_topics,
-    checked_transaction_filters,
-    checked_transactional_ids,
 )
 from quorumlog.sdk.cluster.cluster import Cluster, parse_bootstrap_servers
 from quorumlog.sdk.configuration import build_config
 from quorumlog.sdk.errors import (
     ClientClosedError,
-    IllegalArgumentError,
     QuorumlogError,
     UnknownTopicOrPartitionError,
     error_from_proto,
@@ -61,13 +58,6 @@ from quorumlog.sdk.runtime.backoff import Backoff
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
 from quorumlog.sdk.runtime.event_loop import close_when_dropped
 from quorumlog.sdk.runtime.fork import ForkGuard
-from quorumlog.sdk.transaction_views import (
-    PartitionProducers,
-    TransactionDescription,
-    TransactionListing,
-    TransactionPlace,
-    TransactionState,
-)
 from quorumlog.sdk.types import (
     ClusterDescription,
     ConfigEntry,
@@ -89,7 +79,7 @@ from quorumlog.v1 import data_plane_pb2
 
 
 @shows_options(AdminConfig)
-class AsyncAdmin(ClusterAdmin, CredentialAdmin, QuotaAdmin):
+class AsyncAdmin(ClusterAdmin, CredentialAdmin, QuotaAdmin, TransactionAdmin):
     """Administers topics, groups and the cluster, from asyncio.
 
     Same options as :class:`quorumlog.sdk.Admin`; use it on one event loop.
@@ -117,7 +107,6 @@ class AsyncAdmin(ClusterAdmin, CredentialAdmin, QuotaAdmin):
         self._topics = TopicChanges(self._cluster, self._limit_s)
         self._partitions = PartitionAdmin(self._cluster, self._limit_s)
         self._groups = GroupAdmin(self._cluster, self._limit_s)
-        self._transactions = TransactionAdmin(self._cluster, self._limit_s)
         self._quorum = QuorumAdmin(self._cluster, self._limit_s)
         self._nodes = NodeAdmin(self._cluster, self._limit_s)
         self._acls = AclAdmin(self._cluster, self._limit_s)
@@ -269,38 +258,6 @@ class AsyncAdmin(ClusterAdmin, CredentialAdmin, QuotaAdmin):
         """Deletes groups without members; see :meth:`quorumlog.sdk.Admin.delete_groups`."""
         self._check_usable()
         await self._groups.delete(checked_groups(group_ids))
-
-    async def list_transactions(
-        self,
-        states: Iterable[TransactionState | str] | None = None,
-        *,
-        producer_ids: Iterable[int] | None = None,
-        longer_than_ms: int | None = None,
-        name_pattern: str = "",
-    ) -> list[TransactionListing]:
-        """Returns transactional ids; see :meth:`quorumlog.sdk.Admin.list_transactions`."""
-        self._check_usable()
-        filters = checked_transaction_filters(states, producer_ids, longer_than_ms, name_pattern)
-        return await self._transactions.listing(*filters)
-
-    async def describe_transactions(self, transactional_ids: Iterable[str]) -> list[TransactionDescription]:
-        """Describes transactional ids; see :meth:`quorumlog.sdk.Admin.describe_transactions`."""
-        self._check_usable()
-        return [await self._transactions.describe(name) for name in checked_transactional_ids(transactional_ids)]
-
-    async def abort_transaction(self, transactional_id: str, place: TransactionPlace) -> bool:
-        """Aborts an open transaction; see :meth:`quorumlog.sdk.Admin.abort_transaction`."""
-        self._check_usable()
-        (name,) = checked_transactional_ids([transactional_id])
-        if not isinstance(place, TransactionPlace):
-            raise IllegalArgumentError(f"place is {place!r}: give the place of a TransactionDescription")
-        return await self._transactions.abort(name, place)
-
-    async def describe_producers(self, partition: TopicPartition) -> PartitionProducers:
-        """Returns the producers that a partition remembers; see :meth:`quorumlog.sdk.Admin.describe_producers`."""
-        self._check_usable()
-        (where,) = checked_partitions([partition])
-        return await self._transactions.producers(where)
 
     async def list_producers(self, prefix: str = "") -> list[ProducerListing]:
         """Returns the claimed producer names; see :meth:`quorumlog.sdk.Admin.list_producers`."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 
+from quorumlog.sdk.arguments import checked_partitions, checked_transaction_filters, checked_transactional_ids
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.cluster.coordinators import ATTEMPT_S, GRACE_S
-from quorumlog.sdk.errors import CoordinatorNotAvailableError, error_from_proto
+from quorumlog.sdk.errors import CoordinatorNotAvailableError, IllegalArgumentError, error_from_proto
 from quorumlog.sdk.transaction_views import (
     ActiveProducer,
     PartitionProducers,
@@ -37,19 +39,71 @@ _CAUSES = {
 }
 
 
-class TransactionAdmin:
-    """Transaction administration of one client.
+class TransactionAdmin(ABC):
+    """The part of :class:`AsyncAdmin` for transactions.
 
-    Arguments:
-        limit_s: time limit of one call, in seconds.
+    Attributes:
+        _limit_s: time limit of one call, in seconds.
     """
+
+    _cluster: Cluster
+    _limit_s: float
+
+    @abstractmethod
+    def _check_usable(self) -> None:
+        """Raises unless the client is open."""
+
+    async def list_transactions(
+        self,
+        states: Iterable[TransactionState | str] | None = None,
+        *,
+        producer_ids: Iterable[int] | None = None,
+        longer_than_ms: int | None = None,
+        name_pattern: str = "",
+    ) -> list[TransactionListing]:
+        """Returns transactional ids; see :meth:`quorumlog.sdk.Admin.list_transactions`."""
+        self._check_usable()
+        wanted, ids, longer_than_ms, name_pattern = checked_transaction_filters(
+            states, producer_ids, longer_than_ms, name_pattern
+        )
+        request = pb.ListTransactionsRequest(
+            states=[number for number, state in _STATES.items() if state in wanted],
+            producer_ids=ids,
+            longer_than_ms=longer_than_ms,
+            name_pattern=name_pattern,
+        )
+        return await _Transactions(self._cluster, self._limit_s).listing(request)
+
+    async def describe_transactions(self, transactional_ids: Iterable[str]) -> list[TransactionDescription]:
+        """Describes transactional ids; see :meth:`quorumlog.sdk.Admin.describe_transactions`."""
+        self._check_usable()
+        calls = _Transactions(self._cluster, self._limit_s)
+        return [await calls.describe(name) for name in checked_transactional_ids(transactional_ids)]
+
+    async def abort_transaction(self, transactional_id: str, place: TransactionPlace) -> bool:
+        """Aborts an open transaction; see :meth:`quorumlog.sdk.Admin.abort_transaction`."""
+        self._check_usable()
+        (name,) = checked_transactional_ids([transactional_id])
+        if not isinstance(place, TransactionPlace):
+            raise IllegalArgumentError(f"place is {place!r}: give the place of a TransactionDescription")
+        return await _Transactions(self._cluster, self._limit_s).abort(name, place)
+
+    async def describe_producers(self, partition: TopicPartition) -> PartitionProducers:
+        """Returns the producers that a partition remembers; see :meth:`quorumlog.sdk.Admin.describe_producers`."""
+        self._check_usable()
+        (where,) = checked_partitions([partition])
+        return await _Transactions(self._cluster, self._limit_s).producers(where)
+
+
+class _Transactions:
+    """Requests to coordinators of transactions, and to leaders of partitions."""
 
     def __init__(self, cluster: Cluster, limit_s: float) -> None:
         self._cluster = cluster
         self._limit_s = limit_s
-        self._attempt_s = min(limit_s, ATTEMPT_S)
-        self._timeout_ms = int(self._attempt_s * 1000)
-        self._rpc_s = self._attempt_s + GRACE_S
+        attempt_s = min(limit_s, ATTEMPT_S)
+        self._timeout_ms = int(attempt_s * 1000)
+        self._rpc_s = attempt_s + GRACE_S
 
     # --- coordinators --------------------------------------------------------------------------------------------
 
@@ -78,26 +132,14 @@ class TransactionAdmin:
 
     # --- lists and descriptions ----------------------------------------------------------------------------------
 
-    async def listing(
-        self,
-        states: Collection[TransactionState],
-        producer_ids: Collection[int],
-        longer_than_ms: int | None,
-        name_pattern: str,
-    ) -> list[TransactionListing]:
+    async def listing(self, filters: pb.ListTransactionsRequest) -> list[TransactionListing]:
         """Returns the transactional ids that pass all filters, sorted."""
-        wanted = [number for number, state in _STATES.items() if state in states]
         found: dict[str, TransactionListing] = {}
         answered: set[int] = set()
 
         async def ask(node: NodeConnection) -> None:
-            request = pb.ListTransactionsRequest(
-                states=wanted,
-                producer_ids=producer_ids,
-                longer_than_ms=longer_than_ms,
-                name_pattern=name_pattern,
-                timeout_ms=self._timeout_ms,
-            )
+            request = pb.ListTransactionsRequest(timeout_ms=self._timeout_ms)
+            request.MergeFrom(filters)
             complete: set[int] | None = None
             while True:
                 reply = await node.call(node.admin.ListTransactions(request, timeout=self._rpc_s))
