@@ -107,6 +107,7 @@ class PartitionReadings:
             "series_left_out": len(led) - len(shown),
             "partition_log_start_offset": {labels: each.log_start_offset for labels, each, _ in shown},
             "partition_high_watermark": {labels: each.high_watermark for labels, each, _ in shown},
+            "partition_last_stable_offset": {labels: each.last_stable_offset for labels, each, _ in shown},
             "partition_log_end_offset": {labels: each.log_end_offset for labels, each, _ in shown},
             "partition_leader_epoch": {labels: each.leading_term for labels, each, _ in shown},
             "partition_size_bytes": {labels: self._sizes.size_of(each) for labels, each, _ in shown},

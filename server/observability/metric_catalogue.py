@@ -87,6 +87,9 @@ CATALOGUE: dict[str, MetricFamily] = {
     "leaders_not_preferred": _gauge("Partitions that the node leads although another node is the preferred leader."),
     "partition_log_start_offset": _gauge("The oldest offset that is kept of a partition.", "topic", "partition"),
     "partition_high_watermark": _gauge("Offset after the last committed record of a partition.", "topic", "partition"),
+    "partition_last_stable_offset": _gauge(
+        "Offset up to which every transaction in a partition has ended.", "topic", "partition"
+    ),
     "partition_log_end_offset": _gauge("Offset at the end of the log of a partition's leader.", "topic", "partition"),
     "partition_size_bytes": _gauge("Approximate size of a partition's log on its leader's disk.", "topic", "partition"),
     "partition_replicas": _gauge("Replicas that a partition should have.", "topic", "partition"),
@@ -107,6 +110,9 @@ CATALOGUE: dict[str, MetricFamily] = {
     "transaction_coordinators_led": _gauge("Transaction coordinators that the node leads."),
     "transactional_ids": _gauge("Transactional ids of the transaction coordinators that the node leads."),
     "open_transactions": _gauge("Open transactions of the transaction coordinators that the node leads."),
+    "oldest_open_transaction_seconds": _gauge(
+        "Age of the oldest open transaction of the transaction coordinators that the node leads; 0 without one."
+    ),
     "transaction_markers_due": _gauge("Participants of decided transactions that have not answered the node yet."),
     # Requests and what waits.
     "produce_requests": _counter("Produce requests received."),

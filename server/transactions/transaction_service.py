@@ -226,10 +226,13 @@ class TransactionService:
     def readings(self) -> Readings:
         """Returns figures for metrics, by name."""
         led = list(self._led)
+        opened = [each.open.started_ms for leader in led for each in leader.table.records.values() if each.open]
+        oldest_ms = max(0, self._led.clock.wall_ms - min(opened)) if opened else 0
         return {
             "transaction_coordinators_led": len(led),
             "transactional_ids": sum(len(each.table.records) for each in led),
-            "open_transactions": sum(record.open is not None for each in led for record in each.table.records.values()),
+            "open_transactions": len(opened),
+            "oldest_open_transaction_seconds": oldest_ms / 1_000,
             "transaction_markers_due": sum(len(each.markers) for each in led),
         }
 

@@ -107,6 +107,7 @@ SCENES = {
     "QuorumlogRequestsRefused": single("requests_refused_total", "0x30 5x10", "5x40"),
     "QuorumlogReplicasFallBehind": single("isr_shrinks_total", "0+1x400", "0x200 3x200", "50m"),
     "QuorumlogLeadersNotPreferred": single("leaders_not_preferred", "0x5 2x100", "0x25 2x15"),
+    "QuorumlogOldTransaction": single("oldest_open_transaction_seconds", "0x5 601x100", "0x5 600x100"),
     "QuorumlogDamage": single("damaged_entries", "0x5 1x100", "0x25 1x15"),
 }
 
