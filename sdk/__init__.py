@@ -175,7 +175,7 @@ _MODULES = {
         "UserScramCredentialUpsertion",
     ),
     "transaction_views": (
-        "ActiveProducer", "PartitionProducers", "TransactionDescription", "TransactionListing", "TransactionPlace",
+        "DescribedProducer", "PartitionProducers", "TransactionDescription", "TransactionListing", "TransactionPlace",
         "TransactionState",
     ),
     "types": (
@@ -221,7 +221,7 @@ __all__ = [  # noqa: RUF022 - by kind
     "OffsetAndTimestamp", "PartitionDescription",
     "PartitionReassignment", "PlannedMove", "ProducerListing", "QuorumDescription", "QuorumReplicaDescription",
     "RebalancePlan", "RecordMetadata", "ReplicaCopy", "TopicDescription", "TopicPartition",
-    "ActiveProducer", "PartitionProducers", "TransactionDescription", "TransactionListing", "TransactionPlace",
+    "DescribedProducer", "PartitionProducers", "TransactionDescription", "TransactionListing", "TransactionPlace",
     "TransactionState",
     "ACL", "ACLDecision", "ACLFilter", "ACLOperation", "ACLPermissionType", "ACLResourcePatternType",
     "ResourcePattern", "ResourcePatternFilter", "ResourceType",

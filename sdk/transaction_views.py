@@ -78,7 +78,7 @@ class TransactionDescription:
     coordinator: int
 
 
-class ActiveProducer(NamedTuple):
+class DescribedProducer(NamedTuple):
     """A producer that a partition remembers.
 
     Arguments:
@@ -104,6 +104,6 @@ class PartitionProducers(NamedTuple):
             transaction is open.
     """
 
-    producers: list[ActiveProducer]
+    producers: list[DescribedProducer]
     high_watermark: int
     last_stable_offset: int

@@ -12,7 +12,7 @@ from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.cluster.coordinators import ATTEMPT_S, GRACE_S
 from quorumlog.sdk.errors import CoordinatorNotAvailableError, IllegalArgumentError, error_from_proto
 from quorumlog.sdk.transaction_views import (
-    ActiveProducer,
+    DescribedProducer,
     PartitionProducers,
     TransactionDescription,
     TransactionListing,
@@ -205,7 +205,7 @@ class _Transactions:
     async def producers(self, where: TopicPartition) -> PartitionProducers:
         """Returns the producers that a partition remembers."""
         await self._cluster.require_partitions([where], self._limit_s)
-        found: list[ActiveProducer] = []
+        found: list[DescribedProducer] = []
 
         async def page() -> pb.DescribeProducersResponse:
             _, node = await self._cluster.require_leader(*where)
@@ -264,11 +264,11 @@ def _description(transactional_id: str, reply: pb.DescribeTransactionResponse) -
     )
 
 
-def _producer(each: pb.ActiveProducer) -> ActiveProducer:
+def _producer(each: pb.ActiveProducer) -> DescribedProducer:
     def known(number: int) -> int | None:
         return None if number < 0 else number
 
-    return ActiveProducer(
+    return DescribedProducer(
         each.producer_id,
         each.producer_epoch,
         known(each.last_sequence),

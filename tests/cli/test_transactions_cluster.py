@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from quorumlog.local import LocalCluster
-from quorumlog.sdk import Admin, Consumer, InvalidTxnStateError, NewTopic, TopicPartition, TransactionState
+from quorumlog.sdk import Admin, Consumer, NewTopic, TopicPartition, TransactionState
+from quorumlog.sdk.errors import InvalidTxnStateError
 
 pytestmark = pytest.mark.cluster
 
