@@ -20,6 +20,8 @@ from quorumlog.sdk.records.record_batch import to_log_schema
 from quorumlog.server.kafka.codec.apis import APIS
 from quorumlog.server.kafka.codec.fetch_requests import FetchPartition, FetchRequest, FetchTopic
 from quorumlog.server.kafka.codec.fetch_responses import FetchResponse
+from quorumlog.server.kafka.codec.groups.membership_requests import FindCoordinatorRequest
+from quorumlog.server.kafka.codec.groups.membership_responses import FindCoordinatorResponse
 from quorumlog.server.kafka.codec.headers import RequestHead, pack_request_header, unpack_response_header
 from quorumlog.server.kafka.codec.primitives import Buffer, KafkaMessage, decode, encode
 from quorumlog.server.kafka.codec.produce_requests import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -32,7 +34,10 @@ from quorumlog.wire.kafka.records import write_kafka_batch
 
 Response = TypeVar("Response", bound=KafkaMessage)
 _SIZE = struct.Struct(">i")
-_PRODUCE, _FETCH = 12, 12
+_PRODUCE, _FETCH, _FIND_COORDINATOR = 12, 12, 6
+#: The key type of a transactional id.
+_TRANSACTION = 1
+_COORDINATOR_WITHIN_S = 60.0
 _TIMEOUT_MS = 30_000
 _BUFFER_BYTES = 64 << 20
 _FETCH_BYTES = 1 << 20
@@ -91,6 +96,31 @@ class PortConnection:
     def close(self) -> None:
         """Closes the connection."""
         self._writer.close()
+
+
+async def find_transaction_coordinator(address: str, name: str) -> tuple[int, str]:
+    """Returns the node that coordinates the transactions of a transactional id, and its address.
+
+    Arguments:
+        address: of any node.
+
+    Raises:
+        PortError: there is none within a minute.
+    """
+    connection = await PortConnection.to(address)
+    request = FindCoordinatorRequest(key_type=_TRANSACTION, coordinator_keys=[name])
+    deadline = time.monotonic() + _COORDINATOR_WITHIN_S
+    try:
+        while True:
+            answer = await connection.ask(request, _FIND_COORDINATOR, FindCoordinatorResponse)
+            (found,) = answer.coordinators
+            if not found.error_code:
+                return found.node_id, f"{found.host}:{found.port}"
+            if time.monotonic() > deadline:
+                raise PortError(f"no node coordinates the transactions of {name}: error {found.error_code}")
+            await asyncio.sleep(0.1)
+    finally:
+        connection.close()
 
 
 async def produce(address: str, topic: str, *, records: int, size: int, count: int, window: int) -> Figures:

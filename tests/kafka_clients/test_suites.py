@@ -18,23 +18,17 @@ pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(3_600)
 #: Which kafka-python's tests take the cluster for: what the client itself infers from the APIs that are served.
 KAFKA_VERSION = "4.3.0" if AGAINST == "apache" else "4.2.0"
 _SUITE_WITHIN_S = 3_000
-_TRANSACTIONS_WITHIN_S = 300 if AGAINST == "apache" else 30
 _BUILT_WITHIN_S = 600
 _OUTCOMES = {"run": "failed", "pass": "passed", "fail": "failed", "skip": "skipped"}
 
 
-def go_outcomes(servers: Servers, name: str, within_s: int, *chosen: str) -> dict[str, str]:
-    """Returns the outcomes of franz-go's tests; a test that never ended has failed.
-
-    Arguments:
-        name: of this part of the suite.
-        chosen: flags of ``go test`` that choose tests.
-    """
+def go_outcomes(servers: Servers) -> dict[str, str]:
+    """Returns the outcomes of franz-go's tests; a test that never ended has failed."""
     package = "github.com/twmb/franz-go/pkg/kgo"
-    command = ["go", "test", "-count=1", "-json", "-timeout", f"{within_s}s", *chosen, package]
+    command = ["go", "test", "-count=1", "-json", "-timeout", f"{_SUITE_WITHIN_S}s", package]
     surroundings = {"KGO_SEEDS": servers.kafka, "KGO_TEST_RECORDS": "20000", "KGO_TEST_RF": "3"}
     BUILD.mkdir(parents=True, exist_ok=True)
-    log = BUILD / f"franz-go-{name}-{AGAINST}.log"
+    log = BUILD / f"franz-go-{AGAINST}.log"
     with log.open("w") as out:
         subprocess.run(
             command,
@@ -42,7 +36,7 @@ def go_outcomes(servers: Servers, name: str, within_s: int, *chosen: str) -> dic
             env={**os.environ, **surroundings},
             stdout=out,
             stderr=subprocess.STDOUT,
-            timeout=within_s + _BUILT_WITHIN_S,
+            timeout=_SUITE_WITHIN_S + _BUILT_WITHIN_S,
             check=False,
         )
     outcomes = {}
@@ -54,10 +48,7 @@ def go_outcomes(servers: Servers, name: str, within_s: int, *chosen: str) -> dic
 
 
 def test_the_suite_of_franz_go(servers: Servers) -> None:
-    outcomes = go_outcomes(servers, "all", _SUITE_WITHIN_S, "-skip", "^TestTxnEtl$")
-    # Where there are no transactions it waits for records indefinitely.
-    outcomes |= go_outcomes(servers, "transactions", _TRANSACTIONS_WITHIN_S, "-run", "^TestTxnEtl$")
-    judge("franz-go", AGAINST, outcomes)
+    judge("franz-go", AGAINST, go_outcomes(servers))
 
 
 def test_the_suite_of_kafka_python(servers: Servers) -> None:

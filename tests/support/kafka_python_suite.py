@@ -11,6 +11,8 @@ import tarfile
 from pathlib import Path
 from xml.etree import ElementTree
 
+from confluent_kafka.admin import AdminClient, NewTopic
+
 _HERE = Path(__file__).resolve().parent
 #: As in requirements.lock.
 VERSION = "3.0.12"
@@ -19,7 +21,7 @@ _INSTALLED_WITHIN_S = 600
 
 
 class SuiteUnavailableError(Exception):
-    """The suite cannot be brought here; the message is what pip said last."""
+    """The suite cannot be brought here, or did not end; the message is what pip or the suite said last."""
 
 
 def bring_suite() -> tuple[Path, Path]:
@@ -56,17 +58,22 @@ def run_suite(servers: str, kafka_version: str, log: Path, within_s: float) -> d
         within_s: how long it may take.
 
     Raises:
-        SuiteUnavailableError: there is no registry.
+        SuiteUnavailableError: there is no registry, or the suite ended without a report.
     """
     python, source = bring_suite()
     (source / "servers" / kafka_version / "kafka-bin").mkdir(parents=True, exist_ok=True)
     report = log.with_suffix(".xml")
+    report.unlink(missing_ok=True)
+    _create_topics(servers)
     first = servers.split(",", maxsplit=1)[0]
     command = [str(python), "-m", "pytest", "test/integration", "-p", "no:cacheprovider", "--tb=native"]
     surroundings = {"KAFKA_URI": f"kafka://{first}", "KAFKA_VERSION": kafka_version}
+    # The suite's own settings choose the method "thread", which ends the whole process at the first test that takes too
+    # long, before there is a report.
+    limits = ["--timeout=120", "--timeout-method=signal"]
     with log.open("w") as out:
         subprocess.run(
-            [*command, "--timeout=120", f"--junitxml={report}"],
+            [*command, *limits, f"--junitxml={report}"],
             cwd=source,
             env={**os.environ, **surroundings},
             stdout=out,
@@ -74,7 +81,17 @@ def run_suite(servers: str, kafka_version: str, log: Path, within_s: float) -> d
             timeout=within_s,
             check=False,
         )
+    if not report.exists():
+        raise SuiteUnavailableError(f"the suite has left no report: {log.read_text()[-2_000:]}")
     return dict(map(_outcome, ElementTree.parse(report).iter("testcase")))
+
+
+def _create_topics(servers: str) -> None:
+    """Creates a topic that would be created automatically. A test names its second partition: the brokers that the
+    suite itself starts give such topics four partitions (test/conftest.py)."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    for created in admin.create_topics([NewTopic("transactional_test_topic", 4, 3)]).values():
+        created.result()
 
 
 def _outcome(case: ElementTree.Element) -> tuple[str, str]:
