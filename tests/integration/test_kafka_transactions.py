@@ -10,7 +10,15 @@ from collections.abc import Callable, Iterator
 import pytest
 from aiokafka import AIOKafkaProducer
 from command_line import leader_of
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from kafka import KafkaProducer
 from kafka.errors import ProducerFencedError
 
@@ -43,9 +51,9 @@ def topic(cluster: LocalCluster) -> str:
 
 def producer_of(cluster: LocalCluster, name: str) -> Producer:
     """Returns a transactional producer of librdkafka, ready for its first transaction."""
-    producer = Producer(
-        {"bootstrap.servers": cluster.kafka_bootstrap_servers, "transactional.id": name, "log_level": 0}
-    )
+    settings = {"bootstrap.servers": cluster.kafka_bootstrap_servers, "transactional.id": name, "log_level": 0}
+    # Without it, a call that serves callbacks fails with an error that is fatal, instead of those that it concerns.
+    producer = Producer({**settings, "error_cb": lambda _: None})
     producer.init_transactions(DEADLINE_S)
     return producer
 
@@ -132,6 +140,102 @@ def test_timeouts_must_be_allowed(cluster: LocalCluster) -> None:
     with pytest.raises(KafkaException) as problem:
         producer.init_transactions(DEADLINE_S)
     assert problem.value.args[0].code() == KafkaError.INVALID_TRANSACTION_TIMEOUT
+
+
+# The sequences of librdkafka's own test 0103.
+
+
+def watermark(cluster: LocalCluster, topic: str, level: str) -> int:
+    """Returns the end of partition 0 that a consumer of librdkafka receives."""
+    consumer = consumer_of(cluster, topic, level)
+    try:
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), DEADLINE_S)
+        return int(end)
+    finally:
+        consumer.close()
+
+
+def consumer_of(cluster: LocalCluster, group: str, level: str = "read_committed") -> Consumer:
+    """Returns a consumer of librdkafka without partitions."""
+    settings = {"bootstrap.servers": cluster.kafka_bootstrap_servers, "group.id": group, "isolation.level": level}
+    return Consumer({**settings, "enable.auto.commit": False})
+
+
+@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize("offset", [None, 5])
+def test_transactions_without_records(cluster: LocalCluster, topic: str, offset: int | None, commits: bool) -> None:
+    producer, consumer = producer_of(cluster, topic), consumer_of(cluster, topic)
+    try:
+        for _ in range(2):
+            producer.begin_transaction()
+            if offset is not None:
+                offsets = [TopicPartition(topic, 0, offset)]
+                producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), DEADLINE_S)
+            (producer.commit_transaction if commits else producer.abort_transaction)(DEADLINE_S)
+        [committed] = consumer.committed([TopicPartition(topic, 0)], DEADLINE_S)
+        assert committed.offset == (offset if commits and offset is not None else OFFSET_INVALID)
+    finally:
+        consumer.close()
+    send(producer, topic, "a")
+    producer.commit_transaction(DEADLINE_S)
+    assert read(cluster, topic) == ["a"]
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_ends_depend_on_the_isolation_level(cluster: LocalCluster, topic: str, commits: bool) -> None:
+    producer = producer_of(cluster, topic)
+    producer.begin_transaction()
+    for _ in range(3):
+        producer.produce(topic, "a", partition=0)
+    assert producer.flush(DEADLINE_S) == 0
+    assert [watermark(cluster, topic, level) for level in ("read_uncommitted", "read_committed")] == [3, 0]
+    (producer.commit_transaction if commits else producer.abort_transaction)(DEADLINE_S)
+    ends = [watermark(cluster, topic, level) for level in ("read_uncommitted", "read_committed")]
+    assert ends == [4, 4], "the marker takes an offset"
+
+
+@pytest.mark.parametrize("sends", [True, False])
+def test_fenced_instances_fail_for_good(cluster: LocalCluster, topic: str, sends: bool) -> None:
+    """Another instance starts while a transaction is open; the former one goes on sending, or commits at once."""
+    former = producer_of(cluster, topic)
+    send(former, topic, "old1")
+    assert former.flush(DEADLINE_S) == 0
+    present = producer_of(cluster, topic)
+    refused: list[KafkaError] = []
+    if sends:
+        former.produce(topic, "old2", partition=0, on_delivery=lambda error, _: refused.append(error))
+        former.flush(DEADLINE_S)
+    with pytest.raises(KafkaException) as problem:
+        former.commit_transaction(DEADLINE_S)
+    error = problem.value.args[0]
+    assert (error.code(), error.fatal()) == (KafkaError._FENCED, True)
+    assert len(refused) == sends
+    assert None not in refused
+    for value in ("new1", "new2"):
+        send(present, topic, value)
+        present.commit_transaction(DEADLINE_S)
+    assert read(cluster, topic) == ["new1", "new2"]
+
+
+def test_transactions_end_after_their_timeout(cluster: LocalCluster, topic: str) -> None:
+    """The producer learns that it is too late; its next instance continues."""
+    settings = {"bootstrap.servers": cluster.kafka_bootstrap_servers, "transactional.id": topic, "log_level": 0}
+    producer = Producer({**settings, "transaction.timeout.ms": 1_000, "message.timeout.ms": 1_000})
+    producer.init_transactions(DEADLINE_S)
+    send(producer, topic, "late")
+    assert producer.flush(DEADLINE_S) == 0
+    deadline = time.monotonic() + DEADLINE_S
+    while watermark(cluster, topic, "read_committed") < 2:
+        assert time.monotonic() < deadline, "the transaction is still open"
+        time.sleep(0.2)
+    with pytest.raises(KafkaException) as problem:
+        producer.commit_transaction(DEADLINE_S)
+    error = problem.value.args[0]
+    assert (error.code(), error.fatal()) == (KafkaError._FENCED, True)
+    following = producer_of(cluster, topic)
+    send(following, topic, "new")
+    following.commit_transaction(DEADLINE_S)
+    assert read(cluster, topic) == ["new"]
 
 
 async def test_aiokafka_commits_and_aborts(cluster: LocalCluster, topic: str) -> None:
