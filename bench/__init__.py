@@ -31,6 +31,7 @@ Clusters:
 - ``coordinator_failover``: the coordinator of a large group is killed.
 - ``rebalance``: a member joins, leaves or dies; ``consumers``: many consumers in one process; ``delivery_gaps``: how
   long partitions are not read.
+- ``transactions``: costs of transactions beside Apache Kafka's; ``transaction_load``: one load of it.
 - ``drained_node``, ``lost_disk``: a node is drained, a disk is lost.
 - ``scrape``, ``console``, ``tls``: costs of metrics, of an open console, of TLS and ACLs.
 - ``workers``: several nodes on each machine; ``worker_load``: one client of it.

@@ -14,6 +14,7 @@ Other commands measure other things:
 - ``tuning``: gains of client settings over the defaults;
 - ``--tls``: TLS beside plaintext, and ACLs beside none;
 - ``rebalance``, ``coordinator-failover`` and ``consumer-heartbeats``: consumer groups;
+- ``transactions``: costs of transactions beside Apache Kafka's;
 - ``scrape``: costs of metrics requests;
 - ``console``: costs of an open page of the web console, and its delay;
 - ``workers``: several nodes on each machine;
@@ -64,6 +65,7 @@ COMMANDS = {
     "rebalance": "rebalance",
     "consumer-heartbeats": "consumer_heartbeats",
     "coordinator-failover": "coordinator_failover",
+    "transactions": "transactions",
     "scrape": "scrape",
     "console": "console",
     "--tls": "tls",

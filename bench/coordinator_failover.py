@@ -164,11 +164,13 @@ def measure(
         if number + 1 < kills:
             cluster.start(before.coordinator)
             cluster.wait_ready()
-            _await_in_sync(admin)
+            await_in_sync(admin)
     return made
 
 
-def _await_in_sync(admin: Admin) -> None:
+def await_in_sync(admin: Admin) -> None:
+    """Waits until every replica is in sync."""
+
     def in_sync() -> bool:
         return all(set(p.isr) == set(p.replicas) for topic in admin.describe_topics() for p in topic.partitions)
 
