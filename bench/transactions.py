@@ -235,10 +235,7 @@ def sides(*, only_ours: bool) -> list[TransactionSide]:
     """
     if only_ours:
         return [TransactionSide(OURS, _started)]
-    try:
-        missing = apache.JARS.missing()
-    except OSError as problem:
-        missing = str(problem)
+    missing = apache.JARS.missing()
     if missing:
         raise PeerError(f"Apache Kafka requires: {missing}; --only-ours measures without it")
     return [TransactionSide(OURS, _started), TransactionSide(APACHE, apache.starter(FLUSHED))]
@@ -247,7 +244,8 @@ def sides(*, only_ours: bool) -> list[TransactionSide]:
 def main(arguments: list[str]) -> int:
     """Measures and reports; returns the exit status."""
     parsed = _parser().parse_args(arguments)
-    console, load, readings = result_console(), os.getloadavg()[0], []
+    console, load = result_console(), os.getloadavg()[0]
+    readings: list[Reading] = []
     parsed.work_dir.mkdir(parents=True, exist_ok=True)
     try:
         every = sides(only_ours=parsed.only_ours)
