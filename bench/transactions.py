@@ -67,7 +67,7 @@ class TransactionLoadError(Exception):
     """Raised if a load fails; the message is one line."""
 
 
-class Servers(Protocol):
+class TransactionServers(Protocol):
     """Three servers of one side."""
 
     @property
@@ -78,7 +78,7 @@ class Servers(Protocol):
         """Kills a node with SIGKILL."""
 
 
-class _Nodes:
+class _PortNodes:
     """Three nodes of quorumlog."""
 
     def __init__(self, cluster: LocalCluster) -> None:
@@ -105,15 +105,15 @@ class TransactionSide:
     """
 
     name: str
-    start: Callable[[Path], AbstractContextManager[Servers]]
+    start: Callable[[Path], AbstractContextManager[TransactionServers]]
 
 
 @contextmanager
-def _started(work_dir: Path) -> Iterator[Servers]:
+def _started(work_dir: Path) -> Iterator[TransactionServers]:
     directory = Path(tempfile.mkdtemp(prefix="transactions-", dir=work_dir))
     try:
         with LocalCluster(nodes=3, kafka=True, data_dir=directory) as cluster:
-            yield _Nodes(cluster)
+            yield _PortNodes(cluster)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -151,7 +151,7 @@ def _result(load: str, process: subprocess.Popen[str]) -> dict[str, Any]:
     return found
 
 
-def killed(servers: Servers, number: int) -> tuple[float, str]:
+def killed(servers: TransactionServers, number: int) -> tuple[float, str]:
     """Kills the coordinator under a steady load. Returns the longest time without a commit in ms, and the node.
 
     Raises:
@@ -175,7 +175,7 @@ def killed(servers: Servers, number: int) -> tuple[float, str]:
     return longest_gap_ms(commits, killed_ns, commits[-1].at_ns), str(node)
 
 
-def measure(side: TransactionSide, servers: Servers, scale: float, kills: int) -> Iterator[Reading]:
+def measure(side: TransactionSide, servers: TransactionServers, scale: float, kills: int) -> Iterator[Reading]:
     """Yields the readings of one turn."""
     counts = {load: max(10, int(count * scale)) for load, count in COUNTS.items()}
     one = run_load("one-record", servers=servers.addresses, count=counts["one-record"])
@@ -188,10 +188,10 @@ def measure(side: TransactionSide, servers: Servers, scale: float, kills: int) -
     yield Reading("commit to visible, p50", "ms", side.name, seen["call_p50_ms"])
     yield Reading(VISIBLE, "ms", side.name, seen["call_p99_ms"])
     yield Reading("the same after the commit has returned, p99", "ms", side.name, seen["return_p99_ms"])
-    for number in range(kills if isinstance(servers, _Nodes) else min(kills, 1)):
+    for number in range(kills if isinstance(servers, _PortNodes) else min(kills, 1)):
         gap_ms, node = killed(servers, number)
         yield Reading(KILLED, "ms", side.name, gap_ms)
-        if isinstance(servers, _Nodes) and number + 1 < kills:
+        if isinstance(servers, _PortNodes) and number + 1 < kills:
             servers.restart(node)
 
 
