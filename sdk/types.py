@@ -20,6 +20,19 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
+class TransactionToken(NamedTuple):
+    """A transaction that is open, for writers in other processes: ``Producer(joins=token)``. It can be pickled.
+
+    Arguments:
+        transactional_id: of the producer whose transaction it is.
+        producer_id, producer_epoch: the identity of that producer.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
 class RecordMetadata(NamedTuple):
     """The position of a sent record.
 

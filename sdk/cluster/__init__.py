@@ -15,7 +15,8 @@ May import: `sdk` itself, `runtime`, `records`.
 - ``outage_log``: log messages while nodes do not serve a partition.
 - ``offset_search``: state of a search for offsets, without I/O.
 - ``offset_lookup``: runs such a search at the leaders.
-- ``coordinators``: coordinators of consumer groups.
+- ``coordinators``: coordinators of consumer groups and of transactional ids.
+- ``transaction_coordinator``: requests to the coordinator of a transactional id, with retries.
 - ``topic_ids``: resolves names to topic ids once, before a change.
 - ``itemised_change``: a change of several things, each of which succeeds or fails on its own.
 """

@@ -32,6 +32,7 @@ from quorumlog.v1 import (
     data_plane_pb2_grpc,
     groups_pb2,
     groups_pb2_grpc,
+    transactions_pb2_grpc,
 )
 
 #: Time limit for a closing client: for a node to read posted requests, and for a stream to end.
@@ -304,6 +305,7 @@ class NodeConnection:
         self._data_plane = data_plane_pb2_grpc.DataPlaneStub(channel)
         self._admin = admin_pb2_grpc.AdminStub(channel)
         self._groups = groups_pb2_grpc.GroupsStub(channel)
+        self._transactions = transactions_pb2_grpc.TransactionsStub(channel)
         self.produce: ClientStream[OutgoingProduce, data_plane_pb2.ProduceResponse] = ClientStream(
             self._channel.stream_stream(
                 "/quorumlog.v1.DataPlane/Produce",
@@ -349,6 +351,12 @@ class NodeConnection:
         """Stub for groups."""
         self._check_open()
         return self._groups
+
+    @property
+    def transactions(self) -> transactions_pb2_grpc.TransactionsAsyncStub:
+        """Stub for transactions."""
+        self._check_open()
+        return self._transactions
 
     def _check_open(self) -> None:
         if self._closed:

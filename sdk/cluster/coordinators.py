@@ -1,4 +1,4 @@
-"""Coordinators of groups: looked up at any node, cached, and updated from responses of coordinators."""
+"""Coordinators of groups and transactional ids: looked up at any node, cached, updated from coordinators' responses."""
 
 from __future__ import annotations
 
@@ -18,14 +18,19 @@ from quorumlog.sdk.errors import (
     UnknownServerError,
     error_from_proto,
 )
-from quorumlog.v1 import errors_pb2, groups_pb2
+from quorumlog.v1 import errors_pb2, groups_pb2, transactions_pb2
+from quorumlog.v1.groups_pb2 import COORDINATOR_TYPE_GROUP, CoordinatorType
 
-#: A response about one group.
+#: A response about one group, or one transactional id.
 GroupReply = TypeVar(
     "GroupReply",
     groups_pb2.CommitOffsetsResponse,
     groups_pb2.FetchOffsetsResponse,
     groups_pb2.DeleteOffsetsResponse,
+    transactions_pb2.InitTransactionsResponse,
+    transactions_pb2.JoinTransactionResponse,
+    transactions_pb2.AddToTransactionResponse,
+    transactions_pb2.EndTransactionResponse,
 )
 #: One group's part of a response.
 GroupResult = TypeVar("GroupResult", groups_pb2.GroupDescription, groups_pb2.GroupOutcome)
@@ -55,11 +60,17 @@ class CoordinatorCache:
     """A client's cache of coordinators, on its cluster's event loop.
 
     A group permanently belongs to one partition of ``__groups``; the leader of the partition changes. So a hint for one
-    group applies to all groups of its partition.
+    group applies to all groups of its partition. The same is true of transactional ids and ``__transactions``; what is
+    called a group below may be one.
+
+    Arguments:
+        kind: coordinators of groups, or of transactional ids.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, kind: CoordinatorType.ValueType = COORDINATOR_TYPE_GROUP) -> None:
         self._cluster = cluster
+        self._kind = kind
+        self._noun = "group" if kind == COORDINATOR_TYPE_GROUP else "transactional id"
         self._partitions: dict[str, int] = {}
         self._leaders: dict[int, _Leader] = {}
 
@@ -114,17 +125,19 @@ class CoordinatorCache:
         nodes = {group_id: self.known(group_id) for group_id in group_ids}
         unknown = [group_id for group_id, node in nodes.items() if node is None]
         if unknown:
-            key = ("coordinators", frozenset(unknown))
+            key = ("coordinators", self._kind, frozenset(unknown))
             nodes |= await self._cluster.shared.share(key, lambda: self._look_up(unknown))
         missing = [group_id for group_id, node in nodes.items() if node is None]
         if missing:
-            raise CoordinatorNotAvailableError(f"group {missing[0]!r} has no coordinator at the moment: try again")
+            raise CoordinatorNotAvailableError(
+                f"{self._noun} {missing[0]!r} has no coordinator at the moment: try again"
+            )
         return {group_id: node for group_id, node in nodes.items() if node is not None}
 
     async def _look_up(self, group_ids: Sequence[str]) -> dict[str, NodeConnection | None]:
         nodes = dict[str, NodeConnection | None]()
         for part in in_parts(group_ids):
-            for found in await self._find(groups_pb2.FindCoordinatorsRequest(group_ids=part)):
+            for found in await self._find(groups_pb2.FindCoordinatorsRequest(group_ids=part, type=self._kind)):
                 if len(self._partitions) >= MAX_REMEMBERED:
                     self._partitions.clear()
                 self._partitions[found.group_id] = found.partition

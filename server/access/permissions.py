@@ -103,6 +103,7 @@ def _listed(kind: AclResourceType.ValueType, request: type[ProtoMessage]) -> Per
 _OPEN = Permission(Scope.OPEN)
 _PEERS = Permission(Scope.PEERS)
 _DATA_PLANE, _GROUPS, _ADMIN = "quorumlog.v1.DataPlane", "quorumlog.v1.Groups", "quorumlog.v1.Admin"
+_TRANSACTIONS = "quorumlog.v1.Transactions"
 _HEALTH, _REFLECTION = "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"
 
 #: Permissions by service and method.
@@ -135,6 +136,11 @@ PERMISSIONS: dict[str, Permission] = {
     f"{_GROUPS}/SyncClassicGroup": _group(ACL_OPERATION_READ, groups_pb2.SyncClassicGroupRequest),
     f"{_GROUPS}/ClassicHeartbeat": _group(ACL_OPERATION_READ, groups_pb2.ClassicHeartbeatRequest),
     f"{_GROUPS}/LeaveClassicGroup": _group(ACL_OPERATION_READ, groups_pb2.LeaveClassicGroupRequest),
+    f"{_TRANSACTIONS}/InitTransactions": _transaction(transactions_pb2.InitTransactionsRequest),
+    f"{_TRANSACTIONS}/JoinTransaction": _transaction(transactions_pb2.JoinTransactionRequest),
+    # The leader of each partition authorizes the batches, and the coordinator of a group the offsets.
+    f"{_TRANSACTIONS}/AddToTransaction": _transaction(transactions_pb2.AddToTransactionRequest),
+    f"{_TRANSACTIONS}/EndTransaction": _transaction(transactions_pb2.EndTransactionRequest),
     # Create on the cluster is also sufficient.
     f"{_ADMIN}/CreateTopics": _change_each(ACL_OPERATION_CREATE, ACL_RESOURCE_TOPIC, admin_pb2.CreateTopicsRequest),
     f"{_ADMIN}/DeleteTopics": _change_each(ACL_OPERATION_DELETE, ACL_RESOURCE_TOPIC, admin_pb2.DeleteTopicsRequest),
@@ -219,18 +225,8 @@ PERMISSIONS: dict[str, Permission] = {
     f"{_REFLECTION}/ServerReflectionInfo": _cluster(ACL_OPERATION_DESCRIBE, None),
 }
 
-#: Permissions for requests that no RPC carries, by the name of the call.
-INNER_PERMISSIONS: dict[str, Permission] = {
-    "Transactions/InitTransactions": _transaction(transactions_pb2.InitTransactionsRequest),
-    "Transactions/JoinTransaction": _transaction(transactions_pb2.JoinTransactionRequest),
-    # The leader of each partition authorizes the batches.
-    "Transactions/AddToTransaction": _transaction(transactions_pb2.AddToTransactionRequest),
-    "Transactions/EndTransaction": _transaction(transactions_pb2.EndTransactionRequest),
-}
-
-_ROWS = {**PERMISSIONS, **INNER_PERMISSIONS}
-_BY_REQUEST = {each.request: each for each in _ROWS.values() if each.request is not None}
-_NAMES = {each.request: name.rpartition("/")[2] for name, each in _ROWS.items() if each.request is not None}
+_BY_REQUEST = {each.request: each for each in PERMISSIONS.values() if each.request is not None}
+_NAMES = {each.request: name.rpartition("/")[2] for name, each in PERMISSIONS.items() if each.request is not None}
 
 
 def permission_of(kind: type[ProtoMessage]) -> Permission:

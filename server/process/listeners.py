@@ -26,6 +26,7 @@ from quorumlog.server.transport.clients.data_plane_service import DataPlaneServi
 from quorumlog.server.transport.clients.groups_service import GroupsService
 from quorumlog.server.transport.clients.session_gate import SessionGate
 from quorumlog.server.transport.clients.sign_in_service import KeysForNode, sign_in_handlers
+from quorumlog.server.transport.clients.transactions_service import transaction_handlers
 from quorumlog.server.transport.clients.unary_calls import Handlers
 from quorumlog.server.transport.credentials import server_credentials
 from quorumlog.server.transport.failed_handshakes import FailedHandshakes
@@ -187,7 +188,8 @@ def _client_handlers(settings: Settings, driver: Driver, meters: Meters) -> tupl
     data_plane = DataPlaneService(driver.requests, settings.node_options().limits, meters)
     driver.followers.append(data_plane)
     groups = GroupsService(driver.requests, meters)
-    return data_plane.handlers(), groups.handlers(), admin_handlers(driver.requests, meters)
+    transactions = transaction_handlers(driver.requests, meters)
+    return data_plane.handlers(), groups.handlers(), transactions, admin_handlers(driver.requests, meters)
 
 
 def _token_keys(settings: Settings, driver: Driver, log: Log) -> KeysForNode | None:

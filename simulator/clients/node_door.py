@@ -19,6 +19,7 @@ from quorumlog.server.transport.clients.admin_service import admin_handlers
 from quorumlog.server.transport.clients.client_requests import ClientRequests
 from quorumlog.server.transport.clients.data_plane_service import DataPlaneService
 from quorumlog.server.transport.clients.groups_service import GroupsService
+from quorumlog.server.transport.clients.transactions_service import transaction_handlers
 from quorumlog.simulator.clients.virtual_loop import VirtualLoop
 from quorumlog.simulator.models.committed_partition import Violation
 from quorumlog.simulator.models.coordinator_model import OUTSIDER, CommitLabel
@@ -183,6 +184,7 @@ class NodeDoor:
             DataPlaneService(self._requests, limits, meters).handlers(),
             admin_handlers(self._requests, meters),
             GroupsService(self._requests, meters).handlers(),
+            transaction_handlers(self._requests, meters),
         )
 
     def _emit(self, event: Event) -> None:

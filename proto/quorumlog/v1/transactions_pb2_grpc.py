@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from quorumlog.v1 import transactions_pb2 as quorumlog_dot_v1_dot_transactions__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -22,3 +23,214 @@ if _version_not_supported:
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
+
+
+class TransactionsStub:
+    """Served by every node. The coordinator of a transactional id answers; Groups.FindCoordinators names it. Another node
+    answers NOT_COORDINATOR.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.InitTransactions = channel.unary_unary(
+                '/quorumlog.v1.Transactions/InitTransactions',
+                request_serializer=quorumlog_dot_v1_dot_transactions__pb2.InitTransactionsRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_transactions__pb2.InitTransactionsResponse.FromString,
+                _registered_method=True)
+        self.JoinTransaction = channel.unary_unary(
+                '/quorumlog.v1.Transactions/JoinTransaction',
+                request_serializer=quorumlog_dot_v1_dot_transactions__pb2.JoinTransactionRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_transactions__pb2.JoinTransactionResponse.FromString,
+                _registered_method=True)
+        self.AddToTransaction = channel.unary_unary(
+                '/quorumlog.v1.Transactions/AddToTransaction',
+                request_serializer=quorumlog_dot_v1_dot_transactions__pb2.AddToTransactionRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_transactions__pb2.AddToTransactionResponse.FromString,
+                _registered_method=True)
+        self.EndTransaction = channel.unary_unary(
+                '/quorumlog.v1.Transactions/EndTransaction',
+                request_serializer=quorumlog_dot_v1_dot_transactions__pb2.EndTransactionRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_transactions__pb2.EndTransactionResponse.FromString,
+                _registered_method=True)
+
+
+class TransactionsServicer:
+    """Served by every node. The coordinator of a transactional id answers; Groups.FindCoordinators names it. Another node
+    answers NOT_COORDINATOR.
+    """
+
+    def InitTransactions(self, request, context):
+        """Returns the identity of a transactional producer, and fences its former instances.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def JoinTransaction(self, request, context):
+        """Adds a writer to a transaction: a process with a producer id of its own.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AddToTransaction(self, request, context):
+        """Adds partitions and consumer groups to a transaction. The leaders of partitions do so themselves if asked to.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EndTransaction(self, request, context):
+        """Commits or aborts a transaction.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_TransactionsServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'InitTransactions': grpc.unary_unary_rpc_method_handler(
+                    servicer.InitTransactions,
+                    request_deserializer=quorumlog_dot_v1_dot_transactions__pb2.InitTransactionsRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_transactions__pb2.InitTransactionsResponse.SerializeToString,
+            ),
+            'JoinTransaction': grpc.unary_unary_rpc_method_handler(
+                    servicer.JoinTransaction,
+                    request_deserializer=quorumlog_dot_v1_dot_transactions__pb2.JoinTransactionRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_transactions__pb2.JoinTransactionResponse.SerializeToString,
+            ),
+            'AddToTransaction': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddToTransaction,
+                    request_deserializer=quorumlog_dot_v1_dot_transactions__pb2.AddToTransactionRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_transactions__pb2.AddToTransactionResponse.SerializeToString,
+            ),
+            'EndTransaction': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndTransaction,
+                    request_deserializer=quorumlog_dot_v1_dot_transactions__pb2.EndTransactionRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_transactions__pb2.EndTransactionResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'quorumlog.v1.Transactions', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('quorumlog.v1.Transactions', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Transactions:
+    """Served by every node. The coordinator of a transactional id answers; Groups.FindCoordinators names it. Another node
+    answers NOT_COORDINATOR.
+    """
+
+    @staticmethod
+    def InitTransactions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Transactions/InitTransactions',
+            quorumlog_dot_v1_dot_transactions__pb2.InitTransactionsRequest.SerializeToString,
+            quorumlog_dot_v1_dot_transactions__pb2.InitTransactionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def JoinTransaction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Transactions/JoinTransaction',
+            quorumlog_dot_v1_dot_transactions__pb2.JoinTransactionRequest.SerializeToString,
+            quorumlog_dot_v1_dot_transactions__pb2.JoinTransactionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddToTransaction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Transactions/AddToTransaction',
+            quorumlog_dot_v1_dot_transactions__pb2.AddToTransactionRequest.SerializeToString,
+            quorumlog_dot_v1_dot_transactions__pb2.AddToTransactionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndTransaction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Transactions/EndTransaction',
+            quorumlog_dot_v1_dot_transactions__pb2.EndTransactionRequest.SerializeToString,
+            quorumlog_dot_v1_dot_transactions__pb2.EndTransactionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

@@ -5,9 +5,16 @@ Transactions, as clients, partition leaders and coordinators speak of them."""
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from quorumlog.v1 import transactions_pb2 as _transactions_pb2
 import abc as _abc_1
 import grpc as _grpc
+import sys
 import typing as _typing
+
+if sys.version_info >= (3, 11):
+    from typing import Self as _Self
+else:
+    from typing_extensions import Self as _Self
 
 _T = _typing.TypeVar("_T")
 
@@ -18,3 +25,76 @@ class _ServicerContext(_grpc.ServicerContext, _aio.ServicerContext):  # type: ig
 
 GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
+
+class TransactionsStub:
+    """Served by every node. The coordinator of a transactional id answers; Groups.FindCoordinators names it. Another node
+    answers NOT_COORDINATOR.
+    """
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> TransactionsAsyncStub: ...
+    InitTransactions: _grpc.UnaryUnaryMultiCallable[_transactions_pb2.InitTransactionsRequest, _transactions_pb2.InitTransactionsResponse]
+    """Returns the identity of a transactional producer, and fences its former instances."""
+    JoinTransaction: _grpc.UnaryUnaryMultiCallable[_transactions_pb2.JoinTransactionRequest, _transactions_pb2.JoinTransactionResponse]
+    """Adds a writer to a transaction: a process with a producer id of its own."""
+    AddToTransaction: _grpc.UnaryUnaryMultiCallable[_transactions_pb2.AddToTransactionRequest, _transactions_pb2.AddToTransactionResponse]
+    """Adds partitions and consumer groups to a transaction. The leaders of partitions do so themselves if asked to."""
+    EndTransaction: _grpc.UnaryUnaryMultiCallable[_transactions_pb2.EndTransactionRequest, _transactions_pb2.EndTransactionResponse]
+    """Commits or aborts a transaction."""
+
+@_typing.type_check_only
+class TransactionsAsyncStub(TransactionsStub):
+    """Served by every node. The coordinator of a transactional id answers; Groups.FindCoordinators names it. Another node
+    answers NOT_COORDINATOR.
+    """
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    InitTransactions: _aio.UnaryUnaryMultiCallable[_transactions_pb2.InitTransactionsRequest, _transactions_pb2.InitTransactionsResponse]  # type: ignore[assignment]
+    """Returns the identity of a transactional producer, and fences its former instances."""
+    JoinTransaction: _aio.UnaryUnaryMultiCallable[_transactions_pb2.JoinTransactionRequest, _transactions_pb2.JoinTransactionResponse]  # type: ignore[assignment]
+    """Adds a writer to a transaction: a process with a producer id of its own."""
+    AddToTransaction: _aio.UnaryUnaryMultiCallable[_transactions_pb2.AddToTransactionRequest, _transactions_pb2.AddToTransactionResponse]  # type: ignore[assignment]
+    """Adds partitions and consumer groups to a transaction. The leaders of partitions do so themselves if asked to."""
+    EndTransaction: _aio.UnaryUnaryMultiCallable[_transactions_pb2.EndTransactionRequest, _transactions_pb2.EndTransactionResponse]  # type: ignore[assignment]
+    """Commits or aborts a transaction."""
+
+class TransactionsServicer(metaclass=_abc_1.ABCMeta):
+    """Served by every node. The coordinator of a transactional id answers; Groups.FindCoordinators names it. Another node
+    answers NOT_COORDINATOR.
+    """
+
+    @_abc_1.abstractmethod
+    def InitTransactions(
+        self,
+        request: _transactions_pb2.InitTransactionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_transactions_pb2.InitTransactionsResponse, _abc.Awaitable[_transactions_pb2.InitTransactionsResponse]]:
+        """Returns the identity of a transactional producer, and fences its former instances."""
+
+    @_abc_1.abstractmethod
+    def JoinTransaction(
+        self,
+        request: _transactions_pb2.JoinTransactionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_transactions_pb2.JoinTransactionResponse, _abc.Awaitable[_transactions_pb2.JoinTransactionResponse]]:
+        """Adds a writer to a transaction: a process with a producer id of its own."""
+
+    @_abc_1.abstractmethod
+    def AddToTransaction(
+        self,
+        request: _transactions_pb2.AddToTransactionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_transactions_pb2.AddToTransactionResponse, _abc.Awaitable[_transactions_pb2.AddToTransactionResponse]]:
+        """Adds partitions and consumer groups to a transaction. The leaders of partitions do so themselves if asked to."""
+
+    @_abc_1.abstractmethod
+    def EndTransaction(
+        self,
+        request: _transactions_pb2.EndTransactionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_transactions_pb2.EndTransactionResponse, _abc.Awaitable[_transactions_pb2.EndTransactionResponse]]:
+        """Commits or aborts a transaction."""
+
+def add_TransactionsServicer_to_server(servicer: TransactionsServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -14,17 +14,26 @@ from rights import RESTRICTED, holder
 from quorumlog.server.access.audit_text import what_changes
 from quorumlog.server.access.authorizer import Authorizer
 from quorumlog.server.access.partial_denial import ItemChange
-from quorumlog.server.access.permissions import INNER_PERMISSIONS, PERMISSIONS, Permission, Scope, permission_of
+from quorumlog.server.access.permissions import PERMISSIONS, Permission, Scope, permission_of
 from quorumlog.server.access.request_denial import refuse_forwarded
 from quorumlog.server.controller.forwarded_requests import OWN_REQUESTS
 from quorumlog.server.metadata.acl_rules import OPERATIONS
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.requests.error_responses import FAILED_RESPONSES
 from quorumlog.server.step.request_context import node_principal
-from quorumlog.v1 import admin_pb2, data_plane_pb2, groups_pb2, peer_pb2, sign_in_pb2
+from quorumlog.v1 import admin_pb2, data_plane_pb2, groups_pb2, peer_pb2, sign_in_pb2, transactions_pb2
 from quorumlog.v1.acls_pb2 import ACL_OPERATION_IDEMPOTENT_WRITE
 
-SERVED = (data_plane_pb2, groups_pb2, admin_pb2, sign_in_pb2, peer_pb2, health_pb2, reflection_pb2)
+SERVED = (
+    data_plane_pb2,
+    groups_pb2,
+    transactions_pb2,
+    admin_pb2,
+    sign_in_pb2,
+    peer_pb2,
+    health_pb2,
+    reflection_pb2,
+)
 #: Operations that rows have no use for, and why.
 ELSEWHERE = {ACL_OPERATION_IDEMPOTENT_WRITE: "one of two ways to an identity without a name"}
 
@@ -46,9 +55,7 @@ def test_rows_name_the_message_of_their_rpc_if_the_node_steps_it() -> None:
     kinds = dict(rpcs())
     stepped = {name: row.request for name, row in PERMISSIONS.items() if row.request is not None}
     assert stepped == {name: kinds[name] for name in stepped}
-    inner = {row.request for row in INNER_PERMISSIONS.values()}
-    assert inner.isdisjoint(kinds.values())
-    assert {*stepped.values(), *inner} == set(FAILED_RESPONSES)
+    assert set(stepped.values()) == set(FAILED_RESPONSES)
 
 
 def test_rows_ask_for_what_can_be_allowed() -> None:

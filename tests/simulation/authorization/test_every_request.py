@@ -18,6 +18,7 @@ from quorumlog.v1 import (
     node_settings_pb2,
     quotas_pb2,
     transaction_admin_pb2,
+    transactions_pb2,
 )
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -67,6 +68,12 @@ REQUESTS: dict[str, Callable[[bytes], ProtoMessage]] = {
     "DescribeGroups": lambda t: groups_pb2.DescribeGroupsRequest(group_ids=["g"]),
     "DeleteGroups": lambda t: groups_pb2.DeleteGroupsRequest(group_ids=["g"]),
     "DeleteOffsets": lambda t: groups_pb2.DeleteOffsetsRequest(group_id="g"),
+    "InitTransactions": lambda t: transactions_pb2.InitTransactionsRequest(
+        transactional_id="etl", transaction_timeout_ms=500, timeout_ms=500
+    ),
+    "JoinTransaction": lambda t: transactions_pb2.JoinTransactionRequest(transactional_id="etl", timeout_ms=500),
+    "AddToTransaction": lambda t: transactions_pb2.AddToTransactionRequest(transactional_id="etl", timeout_ms=500),
+    "EndTransaction": lambda t: transactions_pb2.EndTransactionRequest(transactional_id="etl", timeout_ms=500),
     "CreateTopics": lambda t: admin_pb2.CreateTopicsRequest(
         timeout_ms=500, topics=[admin_pb2.NewTopic(name="new", num_partitions=1, replication_factor=1)]
     ),

@@ -44,8 +44,8 @@ TOPICS, GROUPS, CLUSTER, NAMES = (
 LITERAL, PREFIXED, DENY = acls.ACL_PATTERN_LITERAL, acls.ACL_PATTERN_PREFIXED, acls.ACL_PERMISSION_DENY
 
 #: Kafka's documentation, "Operations and Resources on Protocols": request -> (operation, resource) for each row. Rows
-#: about brokers' own requests, broker configurations, transactions and delegation tokens are left out: there is nothing
-#: of the kind here. TransactionalId is what producer names are here.
+#: about brokers' own requests, broker configurations and delegation tokens are left out: there is nothing of the kind
+#: here. TransactionalId is what producer names are here. Partitions are added by their leaders, which check the topic.
 KAFKA: dict[str, set[tuple[int, int]]] = {
     "PRODUCE": {(WRITE, TOPICS), (WRITE, NAMES), (IDEMPOTENT_WRITE, CLUSTER)},
     "FETCH": {(READ, TOPICS)},
@@ -63,6 +63,7 @@ KAFKA: dict[str, set[tuple[int, int]]] = {
     "CREATE_TOPICS": {(CREATE, CLUSTER), (CREATE, TOPICS)},
     "DELETE_TOPICS": {(DELETE, TOPICS)},
     "DELETE_RECORDS": {(DELETE, TOPICS)},
+    "END_TXN": {(WRITE, NAMES)},
     "INIT_PRODUCER_ID": {(WRITE, NAMES), (IDEMPOTENT_WRITE, CLUSTER)},
     "DESCRIBE_ACLS": {(DESCRIBE, CLUSTER)},
     "CREATE_ACLS": {(ALTER, CLUSTER)},
@@ -94,7 +95,6 @@ DIFFERENT: dict[str, tuple[set[tuple[int, int]], str]] = {
     "Produce": ({(WRITE, TOPICS)}, "permission for a producer id is checked when it is assigned"),
     "ListOffsets": ({(DESCRIBE, TOPICS), (READ, TOPICS)}, "the answer to a look-up by time may hold records"),
     "Metadata": ({(DESCRIBE, TOPICS)}, "topics are not created by mentioning them"),
-    "FindCoordinators": ({(DESCRIBE, GROUPS)}, "names are kept by the controller"),
     "Heartbeat": ({(READ, GROUPS), (READ, TOPICS)}, "the coordinator assigns, and so has to check who may read"),
     "InitProducerId": (
         {(WRITE, NAMES), (IDEMPOTENT_WRITE, CLUSTER), (WRITE, TOPICS)},
@@ -107,7 +107,8 @@ DIFFERENT: dict[str, tuple[set[tuple[int, int]], str]] = {
 }
 #: What Kafka has no request for; what comes nearest.
 OURS_ALONE = {"WatchCluster", "DeleteProducers", "CheckAcls", "AlterRevocations", "DescribeRevocations", "DescribeNode",
-              "RebalancePartitions", "RestorePartition", "RestoreProducerNames"}  # fmt: skip
+              "RebalancePartitions", "RestorePartition", "RestoreProducerNames", "InitTransactions", "JoinTransaction",
+              "AddToTransaction"}  # fmt: skip
 
 Need = tuple[int, int, str]
 GROUP, NAME, NEW, ABSENT, INTERNAL = "a-group", "an-etl", "new-topic", "absent-thing", "__groups"
@@ -190,8 +191,25 @@ def rows(topic: bytes = b"") -> dict[str, Row]:
             pb.InitProducerIdRequest(**MS, name=NAME, epoch=-1, known_epoch=-1), [{(WRITE, NAMES, NAME)}],
             "INIT_PRODUCER_ID",
         ),
+        "InitTransactions": Row(
+            transactions.InitTransactionsRequest(transactional_id=NAME, transaction_timeout_ms=1_000, **MS),
+            [{(WRITE, NAMES, NAME)}], None,
+        ),
+        "JoinTransaction": Row(
+            transactions.JoinTransactionRequest(transactional_id=NAME, **MS), [{(WRITE, NAMES, NAME)}], None
+        ),
+        "AddToTransaction": Row(
+            transactions.AddToTransactionRequest(transactional_id=NAME, **MS), [{(WRITE, NAMES, NAME)}], None
+        ),
+        "EndTransaction": Row(
+            transactions.EndTransactionRequest(transactional_id=NAME, **MS), [{(WRITE, NAMES, NAME)}], "END_TXN"
+        ),
         "Metadata": Row(pb.MetadataRequest(topics=[TOPIC]), on_topic(DESCRIBE), "METADATA"),
         "Metadata: all": Row(pb.MetadataRequest(all_topics=True), on_topic(DESCRIBE), "METADATA", shown="topics"),
+        "FindCoordinators: of a transactional id": Row(
+            groups.FindCoordinatorsRequest(group_ids=[NAME], type=groups.COORDINATOR_TYPE_TRANSACTION),
+            [{(DESCRIBE, NAMES, NAME)}], "FIND_COORDINATOR",
+        ),
         "FindCoordinators": Row(
             groups.FindCoordinatorsRequest(group_ids=[GROUP]), [{(DESCRIBE, GROUPS, GROUP)}], "FIND_COORDINATOR"
         ),
