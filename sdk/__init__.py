@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         ClusterAuthorizationFailedError,
         ClusterNotFormedError,
         CommitFailedError,
+        CommitUnknownError,
         CoordinatorNotAvailableError,
         CorruptRecordError,
         DuplicateSequenceMismatchError,
@@ -113,6 +114,7 @@ if TYPE_CHECKING:
         ThrottlingQuotaExceededError,
         TopicAlreadyExistsError,
         TopicAuthorizationFailedError,
+        TransactionAbortedError,
         UnknownMemberIdError,
         UnknownProducerIdError,
         UnknownTopicOrPartitionError,
@@ -124,6 +126,7 @@ if TYPE_CHECKING:
     from quorumlog.sdk.producer.delivery import ArrowFuture, BatchMetadata, RecordFuture, RecordsFuture
     from quorumlog.sdk.producer.explanation import LeaderTimes, RecordExplanation, RecordStage, ReplicaTimes
     from quorumlog.sdk.producer.producer import Producer
+    from quorumlog.sdk.producer.transaction import Transaction
     from quorumlog.sdk.types import (
         BrokerDescription,
         ClusterDescription,
@@ -155,6 +158,7 @@ if TYPE_CHECKING:
         ReplicaCopy,
         TopicDescription,
         TopicPartition,
+        TransactionToken,
     )
 
 _MODULES = {
@@ -163,6 +167,7 @@ _MODULES = {
     "consumer.consumer": ("Consumer",),
     "consumer.subscription": ("ConsumerRebalanceListener",),
     "producer.producer": ("Producer",),
+    "producer.transaction": ("Transaction",),
     "consumer.commit_future": ("CommitFuture",),
     "producer.delivery": ("ArrowFuture", "BatchMetadata", "RecordFuture", "RecordsFuture"),
     "producer.explanation": ("LeaderTimes", "RecordExplanation", "RecordStage", "ReplicaTimes"),
@@ -184,7 +189,7 @@ _MODULES = {
         "NodeDescription", "NodeLoad", "NodePlan", "NodeSetting", "NodeSettings", "OffsetAndMetadata",
         "OffsetAndTimestamp", "PartitionDescription",
         "PartitionReassignment", "PlannedMove", "ProducerListing", "QuorumDescription", "QuorumReplicaDescription",
-        "RebalancePlan", "RecordMetadata", "ReplicaCopy", "TopicDescription", "TopicPartition",
+        "RebalancePlan", "RecordMetadata", "ReplicaCopy", "TopicDescription", "TopicPartition", "TransactionToken",
     ),
     "errors": (
         "AuthorizationFailedError", "ClusterAuthorizationFailedError", "GroupAuthorizationFailedError",
@@ -204,7 +209,7 @@ _MODULES = {
         "ProducerNameInUseError", "ProducerNameNotFoundError", "QuorumlogError", "ReassignmentInProgressError",
         "RecordTooLargeError", "RequestTimedOutError", "ServerBusyError",
         "StaleMemberEpochError", "StorageError", "ThrottlingQuotaExceededError", "TopicAlreadyExistsError",
-        "UnknownMemberIdError",
+        "TransactionAbortedError", "CommitUnknownError", "UnknownMemberIdError",
         "UnknownProducerIdError", "UnknownTopicOrPartitionError", "UnreadableBatchError", "UnreleasedInstanceIdError",
         "UnsupportedAssignorError", "UnsupportedError",
     ),
@@ -212,7 +217,7 @@ _MODULES = {
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [  # noqa: RUF022 - by kind
-    "Admin", "Consumer", "ConsumerRebalanceListener", "Producer",
+    "Admin", "Consumer", "ConsumerRebalanceListener", "Producer", "Transaction",
     "ArrowFuture", "BatchMetadata", "CommitFuture", "RecordFuture", "RecordsFuture",
     "ClusterChange", "LogDescription", "LeaderTimes", "RecordExplanation", "RecordStage", "ReplicaTimes",
     "BrokerDescription", "ClusterDescription", "ConfigEntry", "ConsumerGroupMetadata", "ConsumerRecord",
@@ -222,7 +227,7 @@ __all__ = [  # noqa: RUF022 - by kind
     "PartitionReassignment", "PlannedMove", "ProducerListing", "QuorumDescription", "QuorumReplicaDescription",
     "RebalancePlan", "RecordMetadata", "ReplicaCopy", "TopicDescription", "TopicPartition",
     "DescribedProducer", "PartitionProducers", "TransactionDescription", "TransactionListing", "TransactionPlace",
-    "TransactionState",
+    "TransactionState", "TransactionToken",
     "ACL", "ACLDecision", "ACLFilter", "ACLOperation", "ACLPermissionType", "ACLResourcePatternType",
     "ResourcePattern", "ResourcePatternFilter", "ResourceType",
     "AlteredUsers", "Revocation", "UserScramCredential", "UserScramCredentialDeletion",
@@ -245,7 +250,7 @@ __all__ = [  # noqa: RUF022 - by kind
     "RecordTooLargeError", "RequestTimedOutError", "ServerBusyError", "StaleMemberEpochError", "StorageError",
     "ThrottlingQuotaExceededError", "TopicAlreadyExistsError", "UnknownMemberIdError", "UnknownProducerIdError",
     "UnknownTopicOrPartitionError", "UnreadableBatchError", "UnreleasedInstanceIdError", "UnsupportedAssignorError",
-    "UnsupportedError",
+    "UnsupportedError", "TransactionAbortedError", "CommitUnknownError",
 ]  # fmt: skip
 
 

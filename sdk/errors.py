@@ -523,6 +523,22 @@ class TransactionAbortableError(QuorumlogError):
     """The transaction cannot be committed. Abort it, and run it again."""
 
 
+class TransactionAbortedError(QuorumlogError):
+    """The transaction was aborted: nothing of it has an effect. Run it again."""
+
+    default_retriable = True
+
+
+class CommitUnknownError(QuorumlogError):
+    """No answer to a commit has arrived: the transaction is committed as a whole, or not at all.
+
+    The next ``transaction()`` of the producer finds out. If that raises :class:`TransactionAbortedError`, run this
+    transaction again; if the block is entered, it is committed.
+    """
+
+    default_definite = False
+
+
 class CommitFailedError(QuorumlogError):
     """The consumer may not commit: it is no longer a member of its group, or others have its partitions.
 

@@ -77,6 +77,7 @@ class PartitionState:
         failures: number of consecutive failed fetches.
         read_epoch: the leader epoch of the last record before the position; -1 if unknown.
         committed: the group's committed offset as far as this consumer has it; -1 if unknown.
+        began: the first offset that was returned since the last committed transaction or seek; -1 if none was.
         said_done: the offset that the application has committed since the last seek; -1 otherwise.
         log_start: the log's first offset in the last fetch response.
         readable_end: offset up to which the consumer can read, by the last response: the last stable offset if it reads
@@ -86,11 +87,11 @@ class PartitionState:
         revoked: the group has revoked it: no records are returned, until it is released.
     """
 
-    __slots__ = ("at_leader_until_s", "committed", "error", "failing_since_s", "failures", "fetch_offset", "generation",
-                 "given_topic_id", "high_watermark", "leader_epoch", "log_start", "paused", "pinned", "position",
-                 "queued", "queued_bytes", "read_epoch", "readable_end", "replica", "replica_until_s", "reset",
-                 "resetting", "retry_at_s", "revoked", "said_done", "served", "session", "topic_id", "tp",
-                 "unproven")  # fmt: skip
+    __slots__ = ("at_leader_until_s", "began", "committed", "error", "failing_since_s", "failures",
+                 "fetch_offset", "generation", "given_topic_id", "high_watermark", "leader_epoch", "log_start",
+                 "paused", "pinned", "position", "queued", "queued_bytes", "read_epoch", "readable_end",
+                 "replica", "replica_until_s", "reset", "resetting", "retry_at_s", "revoked", "said_done",
+                 "served", "session", "topic_id", "tp", "unproven")  # fmt: skip
 
     def __init__(self, tp: TopicPartition, reset: str) -> None:
         self.tp = tp
@@ -119,6 +120,7 @@ class PartitionState:
         self.read_epoch = -1
         self.committed = -1
         self.said_done = -1
+        self.began = -1
         self.unproven = False
         self.pinned = False
         self.revoked = False
@@ -169,6 +171,7 @@ class PartitionState:
         self.failures = 0
         self.read_epoch = -1
         self.said_done = -1
+        self.began = -1
         self.unproven = False
 
 
@@ -386,6 +389,8 @@ class Assignment:
             state.queued.appendleft(rest)
         assert rows.offset >= (state.position or 0), "queued rows start at the position, or after a gap"
         self.before_last.setdefault(state.tp, rows.offset)
+        if state.began < 0:
+            state.began = rows.offset
         state.position = rows.next_offset
         state.read_epoch = rows.leader_epoch
         state.given_topic_id = state.topic_id

@@ -22,7 +22,7 @@ from quorumlog.sdk.errors import (
     UnknownTopicOrPartitionError,
     error_from_proto,
 )
-from quorumlog.sdk.types import OffsetAndMetadata
+from quorumlog.sdk.types import OffsetAndMetadata, TransactionToken
 from quorumlog.v1 import groups_pb2
 
 #: How long a topic may be unknown before it counts as missing.
@@ -56,11 +56,13 @@ class Commits:
         self,
         offsets: Mapping[GroupPartition, OffsetAndMetadata],
         committer: Callable[[Collection[GroupPartition]], Committer],
+        transaction: TransactionToken | None = None,
     ) -> None:
         """Stores offsets; returns when they are stored.
 
         Arguments:
             committer: returns the identity for each attempt; raises if the consumer may no longer commit.
+            transaction: of a producer: the offsets take effect with it.
 
         Raises:
             CommitFailedError: the consumer no longer has the partitions.
@@ -76,7 +78,7 @@ class Commits:
             async def attempt() -> None:
                 nonlocal uncertain
                 try:
-                    await self._attempt(left, committer, number)
+                    await self._attempt(left, committer, number, transaction)
                 except QuorumlogError as error:
                     uncertain |= not error.definite
                     # A topic that was just created may not be known to the coordinator yet; after that time it counts
@@ -103,11 +105,14 @@ class Commits:
         left: dict[GroupPartition, OffsetAndMetadata],
         committer: Callable[[Collection[GroupPartition]], Committer],
         number: int,
+        transaction: TransactionToken | None,
     ) -> None:
         """Commits the remaining offsets, and removes those that were stored."""
         failures: list[QuorumlogError] = []
         for places in list(in_parts(left, text_bytes=lambda place: len(left[place].metadata.encode()))):
-            failures += await self._attempt_part({place: left[place] for place in places}, left, committer, number)
+            failures += await self._attempt_part(
+                {place: left[place] for place in places}, left, committer, number, transaction
+            )
         if failures:
             raise next((failure for failure in failures if not failure.retriable), failures[0])
 
@@ -117,6 +122,7 @@ class Commits:
         left: dict[GroupPartition, OffsetAndMetadata],
         committer: Callable[[Collection[GroupPartition]], Committer],
         number: int,
+        transaction: TransactionToken | None,
     ) -> list[QuorumlogError]:
         """Commits a part that fits into one request; returns the errors of refused partitions."""
         who = committer(part)
@@ -127,6 +133,10 @@ class Commits:
             timeout_ms=self._attempt_ms,
             number=number,
         )
+        if transaction is not None:
+            request.transactional_id, request.adds_group = transaction.transactional_id, True
+            request.producer.producer_id = transaction.producer_id
+            request.producer.producer_epoch = transaction.producer_epoch
         for place, committed in part.items():
             request.offsets.add(
                 topic_id=place.topic_id,
@@ -167,10 +177,15 @@ class Commits:
             member_epoch=-1,
             topics=as_topic_partitions(partitions),
             timeout_ms=self._attempt_ms,
+            # A transaction may commit the offsets that follow: its records would be processed again.
+            require_stable=True,
         )
 
         async def call(node: NodeConnection) -> groups_pb2.FetchOffsetsResponse:
-            return await node.groups.FetchOffsets(request, timeout=self._attempt_ms / 1000 + GRACE_S)
+            found = await node.groups.FetchOffsets(request, timeout=self._attempt_ms / 1000 + GRACE_S)
+            if found.unstable:
+                found.error.CopyFrom(found.unstable[0].error)
+            return found
 
         response = await self._coordinators.ask(self._group_id, call, self._limit_s, "the look-up of committed offsets")
         return {

@@ -49,6 +49,7 @@ from quorumlog.sdk.types import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
     TopicPartition,
+    TransactionToken,
 )
 
 #: Called with the outcome of a commit: its offsets, and None or the error.
@@ -480,6 +481,46 @@ class ConsumerCore:
                 message = "the consumer was closed before the commit was stored"
                 raise ClientClosedError(message, definite=error.definite) from None
             raise
+
+    # --- in transactions -----------------------------------------------------------------------------------------
+
+    def check_transactional(self) -> None:
+        """Raises unless a producer's transactions may commit the offsets of this consumer."""
+        self.require_group("transaction(consumer)")
+        if self.config.enable_auto_commit:
+            raise IllegalArgumentError(
+                "transaction(consumer) needs a consumer with enable_auto_commit=False: the transaction commits"
+            )
+
+    async def commit_in(self, offsets: ReadOffsets, transaction: TransactionToken) -> None:
+        """Commits offsets that take effect with a producer's transaction."""
+        await self.require_group("commit").commit(offsets, transaction)
+
+    def transaction_committed(self, offsets: ReadOffsets) -> None:
+        """Notes that a transaction with these offsets is committed: the next one begins there. May be repeated."""
+        states = [state for tp, state in self.assignment.states.items() if tp in offsets]
+
+        def note(saved: object) -> None:
+            for state in states:
+                done = offsets[state.tp].offset
+                state.committed = done
+                state.began = done if state.position is not None and state.position > done else -1
+
+        self.assignment.change(note, states)
+
+    def return_to_begin(self) -> None:
+        """Moves the positions back to where the transaction began. May be repeated."""
+        self.iteration.give_back()
+        states = [state for state in self.assignment.states.values() if state.began >= 0]
+
+        def move(saved: object) -> None:
+            for state in states:
+                state.move(state.began, self.config.auto_offset_reset)
+                state.given_topic_id = None
+            self.assignment.unannounced = True
+
+        self.assignment.change(move, states)
+        self._announce()
 
     async def commit_then(self, offsets: ReadOffsets, callback: CommitCallback | None) -> None:
         """Commits offsets, and queues the callback for the application's thread."""

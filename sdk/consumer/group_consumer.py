@@ -31,7 +31,7 @@ from quorumlog.sdk.consumer.subscription import Rebalance, RebalanceStep, Subscr
 from quorumlog.sdk.errors import CommitFailedError, IllegalStateError, QuorumlogError, UnknownServerError
 from quorumlog.sdk.metrics.consumer_metrics import ConsumerMetrics
 from quorumlog.sdk.runtime.client_runtime import ClientRuntime
-from quorumlog.sdk.types import OffsetAndMetadata, TopicPartition
+from quorumlog.sdk.types import OffsetAndMetadata, TopicPartition, TransactionToken
 
 #: Time limit for leaving the group when a consumer closes.
 LEAVE_TIMEOUT_S = 1.0
@@ -386,8 +386,11 @@ class GroupConsumer:
 
     # --- committing ----------------------------------------------------------------------------------------------
 
-    async def commit(self, offsets: ReadOffsets) -> None:
+    async def commit(self, offsets: ReadOffsets, transaction: TransactionToken | None = None) -> None:
         """Commits offsets.
+
+        Arguments:
+            transaction: of a producer: the offsets take effect with it.
 
         Raises:
             CommitFailedError: this consumer does not have one of the partitions, or has lost it.
@@ -396,14 +399,14 @@ class GroupConsumer:
         self._committing.add(done)
         began_s, stored = self._clock(), False
         try:
-            await self._commit(offsets)
+            await self._commit(offsets, transaction)
             stored = True
         finally:
             self._metrics.committed(began_s, self._clock(), stored=stored)
             self._committing.discard(done)
             done.set_result(None)
 
-    async def _commit(self, offsets: ReadOffsets) -> None:
+    async def _commit(self, offsets: ReadOffsets, transaction: TransactionToken | None = None) -> None:
         losses, as_member = self._losses, self.subscription is not None
         places = await self._places(offsets)
 
@@ -419,7 +422,9 @@ class GroupConsumer:
                 raise self._commit_failed("the partitions were taken away in the meantime")
             return Committer(member.member_id, member.member_epoch)
 
-        await self.commits.commit({places[tp]: offset for tp, offset in offsets.items()}, committer)
+        await self.commits.commit({places[tp]: offset for tp, offset in offsets.items()}, committer, transaction)
+        if transaction is not None:
+            return
         with self._assignment.lock:
             for tp, offset in offsets.items():
                 state = self._assignment.states.get(tp)

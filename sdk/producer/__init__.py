@@ -13,6 +13,8 @@ May import: `sdk` itself, `runtime`, `records`, `cluster`.
 - ``partition_pipeline``: sent and unresolved batches of one partition, in order across failures; the target of retries;
   the end of a named producer's epoch.
 - ``request_packing``: groups batches into produce requests.
+- ``transaction``, ``async_transaction``: the ``with`` block of a transaction.
+- ``transaction_control``: how transactions begin and end, and what an interruption leaves behind.
 - ``identity``: obtains the identity of an idempotent producer.
 - ``recreated_topics``: handles topics that were deleted and created again.
 """

@@ -27,11 +27,13 @@ from quorumlog.sdk.help_text import named, shows_options
 from quorumlog.sdk.metrics.figures import PRODUCER, ClientFigures
 from quorumlog.sdk.metrics.producer_metrics import ProducerMetrics
 from quorumlog.sdk.producer.accumulator import Accumulator, TopicBuffers
+from quorumlog.sdk.producer.async_transaction import AsyncTransaction, AsyncTransactionalClient
 from quorumlog.sdk.producer.config import ProducerConfig, ProducerOptions
 from quorumlog.sdk.producer.delivery import ArrowFuture, BatchRows, RecordFuture, RecordsFuture
 from quorumlog.sdk.producer.explanation import BatchNotes, RecordExplanation
 from quorumlog.sdk.producer.record_intake import RecordIntake, check_partition, no_key, not_replayable
 from quorumlog.sdk.producer.sender import Sender
+from quorumlog.sdk.producer.transaction_control import TransactionControl, TransactionState
 from quorumlog.sdk.records.arrow_partitioner import split_by_partition
 from quorumlog.sdk.records.record_batch import (
     BATCH_BASE_BYTES,
@@ -95,6 +97,9 @@ class ProducerCore:
         self.sender = Sender(config, self.cluster, self.accumulator, self.clock, self._metrics, self._broke)
         self.arrow_batch_bytes = min(config.max_request_size, max(config.batch_size, _ARROW_BATCH_BYTES))
         self.intake = RecordIntake(config, self.accumulator, runtime.wall_ns)
+        self.transactions = (
+            TransactionControl(config, self.cluster, self.sender) if config.transactional_id is not None else None
+        )
 
     def bind(self, loop: asyncio.AbstractEventLoop, thread_id: int) -> None:
         """Sets the event loop that all asynchronous work runs on, and its thread."""
@@ -191,6 +196,31 @@ class ProducerCore:
         }
         return figures
 
+    def guarded(self, attempt: Callable[[], Taken], state: TransactionState | None = None) -> Callable[[], Taken]:
+        """Returns an attempt to add records that is refused outside of a transaction if the producer has such."""
+        return attempt if self.transactions is None else self.transactions.guarded(attempt, state)
+
+    def control(self) -> TransactionControl:
+        """Returns the control of the transactions.
+
+        Raises:
+            IllegalStateError: the producer has no transactional id.
+        """
+        self.check_usable()
+        if self.transactions is None:
+            raise IllegalStateError("transaction() needs a producer with a transactional_id")
+        return self.transactions
+
+    async def finish(self) -> int | None:
+        """Flushes what a joined writer has sent; returns its producer id, or None if it has sent nothing."""
+        if self.config.joins is None:
+            raise IllegalStateError("finish() is for a producer that joins a transaction: Producer(joins=token)")
+        await flush_core(self, None)
+        if self.sender.failure is not None:
+            raise self.sender.failure
+        identity = self.sender.identity
+        return None if identity is None else identity.producer_id
+
     def check_usable(self) -> None:
         """Raises if the producer is closed or has failed, or in a forked child."""
         self.fork.check()
@@ -282,12 +312,29 @@ class AsyncProducer:
         core = self._core
         core.check_usable()
         if not self._waiting or checked_topic(topic) not in self._waiting:
-            handle = core.intake.try_send(topic, value, key, headers, partition, timestamp_ms)
+            handle = core.guarded(lambda: core.intake.try_send(topic, value, key, headers, partition, timestamp_ms))()
             if handle is not None:
                 return handle
         return await self._until_taken(
             topic, lambda: core.intake.try_send(topic, value, key, headers, partition, timestamp_ms)
         )
+
+    async def _send_in(self, state: TransactionState, topic: str, *rest: Any) -> RecordFuture:
+        """Sends a record of one transaction."""
+        core = self._core
+        core.check_usable()
+        return await self._until_taken(topic, core.guarded(lambda: core.intake.try_send(topic, *rest), state))
+
+    def transaction(
+        self, consumer: AsyncTransactionalClient | None = None, work: int | None = None
+    ) -> AsyncTransaction:
+        """Returns a transaction, for an ``async with`` block; see :meth:`quorumlog.sdk.Producer.transaction`."""
+        return AsyncTransaction(self._core.control(), self.flush, self._send_in, consumer, work)
+
+    async def finish(self) -> int | None:
+        """Flushes what a producer with ``joins`` has sent; see :meth:`quorumlog.sdk.Producer.finish`."""
+        self._core.check_usable()
+        return await self._core.finish()
 
     async def _until_taken(self, topic: str, attempt: Callable[[], Taken | None]) -> Taken:
         """Waits until the topic is known and memory is free. Calls for one topic continue in the order they were made.
@@ -311,6 +358,7 @@ class AsyncProducer:
 
     async def _until_room(self, attempt: Callable[[], Taken | None], deadline: float) -> Taken:
         core = self._core
+        attempt = core.guarded(attempt)
         while True:
             core.check_usable()
             taken = attempt()

@@ -222,6 +222,8 @@ class ProducerBatch:
             self.keys, self.values, self.headers, self.pieces = [], [], {}, []
         self.identity, self.sequence = identity, sequence
         replayable = Attributes.REPLAYABLE if identity and identity.replayable else Attributes.NONE
+        if identity and identity.transactional:
+            replayable |= Attributes.TRANSACTIONAL
         self.entry = build_batch(
             self.encoded.payload,
             record_count=self.encoded.record_count,

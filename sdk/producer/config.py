@@ -12,6 +12,7 @@ from quorumlog.sdk.errors import IllegalArgumentError
 from quorumlog.sdk.records.partitioner import Partitioner, check_partitioner
 from quorumlog.sdk.records.record_batch import BATCH_BASE_BYTES, codec_named
 from quorumlog.sdk.runtime.security import ClientSecurity, SecurityOptions
+from quorumlog.sdk.types import TransactionToken
 from quorumlog.wire.entry import FIRST_NAMED_PRODUCER_ID, SEQUENCE_MODULUS
 
 Serializer = Callable[[Any], bytes | None]
@@ -47,6 +48,9 @@ class ProducerOptions(SecurityOptions, total=False):
     producer_epoch: int | None
     epoch_records: Mapping[tuple[str, int], int] | None
     producer_id: int | None
+    transactional_id: str | None
+    transaction_timeout_ms: int
+    joins: TransactionToken | None
 
 
 @dataclass(slots=True, frozen=True)
@@ -81,6 +85,9 @@ class ProducerConfig(ClientSecurity):
     producer_epoch: int | None = None
     epoch_records: Mapping[tuple[str, int], int] | None = None
     producer_id: int | None = None
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 60_000
+    joins: TransactionToken | None = None
 
     def __post_init__(self) -> None:
         parse_bootstrap_servers(self.bootstrap_servers)
@@ -105,7 +112,21 @@ class ProducerConfig(ClientSecurity):
         check_range(self, "retry_backoff_ms", 1, 60_000)
         check_range(self, "retry_backoff_max_ms", self.retry_backoff_ms, 60_000)
         check_range(self, "bootstrap_timeout_ms", 1, 3_600_000)
+        check_range(self, "transaction_timeout_ms", 1, 24 * 3_600_000)
+        self._check_transactions()
         self._check_identity()
+
+    def _check_transactions(self) -> None:
+        name, joins = self.transactional_id, self.joins
+        if name is not None and not (isinstance(name, str) and 1 <= len(name) <= 249 and name.isprintable()):
+            raise IllegalArgumentError(f"transactional_id is {name!r}: give 1 to 249 printable characters")
+        if joins is not None and not isinstance(joins, TransactionToken):
+            raise IllegalArgumentError(f"joins is {joins!r}: give the token of a transaction")
+        given = [each for each in ("transactional_id", "joins", "producer_name") if getattr(self, each) is not None]
+        if len(given) > 1:
+            raise IllegalArgumentError(f"{given[0]} and {given[1]} exclude each other: choose one")
+        if self.transaction_id and not self.idempotent:
+            raise IllegalArgumentError(f"{given[0]} needs acks='all' and enable_idempotence")
 
     def _check_identity(self) -> None:
         name, epoch = self.producer_name, self.producer_epoch
@@ -128,6 +149,11 @@ class ProducerConfig(ClientSecurity):
             raise IllegalArgumentError("producer_epoch needs a producer_name")
         if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch < 1 << 63:
             raise IllegalArgumentError(f"producer_epoch is {epoch!r}: it must be a whole number from 0 to 2^63 - 1")
+
+    @property
+    def transaction_id(self) -> str:
+        """The transactional id of all that is sent; empty outside of transactions."""
+        return self.joins.transactional_id if self.joins is not None else self.transactional_id or ""
 
     @property
     def replayable(self) -> bool:

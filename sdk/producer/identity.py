@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from quorumlog.sdk.cluster.cluster import Cluster
+from quorumlog.sdk.cluster.transaction_coordinator import TransactionCoordinator
 from quorumlog.sdk.errors import ServerBusyError, error_from_proto
 from quorumlog.sdk.producer.config import ProducerConfig
 from quorumlog.v1 import data_plane_pb2
@@ -20,11 +21,13 @@ class ProducerIdentity(NamedTuple):
 
     Arguments:
         replayable: True if the epoch may be sent again from its start, so that the log compares batches that it has.
+        transactional: True if the batches are part of a transaction.
     """
 
     producer_id: int
     epoch: int
     replayable: bool = False
+    transactional: bool = False
 
 
 async def obtain_identity(config: ProducerConfig, cluster: Cluster) -> ProducerIdentity:
@@ -40,6 +43,10 @@ async def obtain_identity(config: ProducerConfig, cluster: Cluster) -> ProducerI
     """
     if config.producer_id is not None and config.producer_epoch is not None:
         return ProducerIdentity(config.producer_id, config.producer_epoch, config.replayable)
+    if config.joins is not None:
+        limit_s = config.delivery_timeout_ms / 1000
+        writer = await TransactionCoordinator(cluster, config.joins.transactional_id, limit_s).join(config.joins)
+        return ProducerIdentity(writer.producer_id, writer.producer_epoch, transactional=True)
     known_epoch = _NONE
 
     async def ask() -> data_plane_pb2.InitProducerIdResponse:

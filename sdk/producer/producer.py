@@ -19,6 +19,8 @@ from quorumlog.sdk.producer.async_producer import DROPPED_TIMEOUT_S, ProducerCor
 from quorumlog.sdk.producer.config import ProducerConfig, ProducerOptions
 from quorumlog.sdk.producer.delivery import ArrowFuture, BatchRows, RecordFuture, RecordsFuture
 from quorumlog.sdk.producer.explanation import BatchNotes, RecordExplanation
+from quorumlog.sdk.producer.transaction import Transaction, TransactionalClient
+from quorumlog.sdk.producer.transaction_control import TransactionState
 from quorumlog.sdk.runtime.event_loop import BackgroundLoop, LoopCall
 from quorumlog.sdk.runtime.interruptible_event import InterruptibleEvent
 from quorumlog.sdk.types import GivenHeaders
@@ -84,6 +86,12 @@ class Producer:
     producer_id=None: with an epoch: the id of the name, as returned to the producer that claimed the epoch. The name is
         then not claimed again.
 
+    transactional_id=None: an identity for transactions, which survives the process; see :meth:`transaction`. Another
+        producer with the same one fences this one.
+    transaction_timeout_ms=60000: a transaction that is open for longer is aborted.
+    joins=None: the ``token`` of a transaction of another process, which all records become part of. :meth:`finish`
+        returns what that transaction names to include them.
+
     Raises:
         IllegalArgumentError: an option is unknown, or its value is invalid.
     """
@@ -93,6 +101,8 @@ class Producer:
         self._background = BackgroundLoop("Producer", self._core.accumulator.is_entered)
         self._core.bind(self._background.loop, self._background.thread_id)
         self._try_send = self._core.intake.try_send
+        if self._core.transactions is not None:
+            self._try_send = partial(self._send_guarded, None)
         self._fork = self._core.fork
         #: Pending look-ups of topics whose callers have timed out.
         self._overdue: dict[str, LoopCall[None]] = {}
@@ -136,6 +146,54 @@ class Producer:
             return handle
         return self._until_taken(topic, lambda: self._try_send(topic, value, key, headers, partition, timestamp_ms))
 
+    def _send_guarded(self, state: TransactionState | None, *record: Any) -> RecordFuture | None:
+        return self._core.guarded(lambda: self._core.intake.try_send(*record), state)()
+
+    def _send_in(self, state: TransactionState, topic: str, *rest: Any) -> RecordFuture:
+        """Sends a record of one transaction."""
+        self._core.check_usable()
+        handle = self._send_guarded(state, topic, *rest)
+        if handle is not None:
+            return handle
+        return self._until_taken(topic, lambda: self._send_guarded(state, topic, *rest))
+
+    def transaction(self, consumer: TransactionalClient | None = None, work: int | None = None) -> Transaction:
+        """Returns a transaction, for a ``with`` block: all that is sent in it is committed when the block ends.
+
+        An exception that leaves the block aborts it. So does a record that fails: the block then raises, whatever was
+        done with the handle. The first transaction fences other instances with the same ``transactional_id``. After an
+        interruption, the next transaction ends the former one first.
+
+        Arguments:
+            consumer: its offsets are committed in the transaction: those after the records that it has returned by the
+                end of the block. If the transaction is aborted, its positions return to where the transaction began.
+                It needs a group and ``enable_auto_commit=False``.
+            work: number of the work that the transaction does, larger than all before. If it is committed already,
+                ``work_committed`` of the transaction is True, and nothing may be sent.
+
+        Raises, on entering and leaving the block:
+            TransactionAbortedError: nothing has taken effect: run the transaction again.
+            ProducerFencedError: another instance with the same ``transactional_id`` has started.
+            CommitUnknownError: no answer to the commit has arrived: the next transaction finds out.
+            IllegalStateError: the producer has no ``transactional_id``.
+
+        Example::
+
+            with producer.transaction(consumer) as tx:
+                tx.send("invoices", b"value", key=b"key")
+        """
+        return Transaction(self._core.control(), self._background.run, self.flush, self._send_in, consumer, work)
+
+    def finish(self) -> int | None:
+        """Flushes what a producer with ``joins`` has sent. Returns its producer id, by which the transaction includes
+        it (:meth:`Transaction.include`), or None if it has sent nothing.
+
+        Raises:
+            QuorumlogError: a record has failed: this writer must not be included.
+        """
+        self._core.check_usable()
+        return self._background.run(self._core.finish())
+
     def explain(
         self,
         topic: str,
@@ -175,6 +233,7 @@ class Producer:
 
     def _until_taken(self, topic: str, attempt: Callable[[], Taken | None]) -> Taken:
         core = self._core
+        attempt = core.guarded(attempt)
         deadline = time.monotonic() + core.config.max_block_ms / 1000
         self._ensure_topic(topic)
         while True:

@@ -22,6 +22,8 @@ from quorumlog.sdk.errors import (
     NetworkError,
     QuorumlogError,
     RequestTimedOutError,
+    TransactionAbortedError,
+    UnknownServerError,
     error_from_proto,
 )
 from quorumlog.sdk.metrics.producer_metrics import ProducerMetrics
@@ -106,6 +108,8 @@ class Sender:
         self._last_errors: dict[TopicPartition, QuorumlogError] = {}
         self._outages = OutageLog("sending to")
         self._closed = False
+        #: Why the transaction cannot be committed: the first record that has failed.
+        self.failure: QuorumlogError | None = None
         cluster.on_change(lambda: self._guarded(self._leaders_changed))
         # Batches that wait for their first attempt request the metadata of their topic themselves.
         cluster.keep_topics(lambda: {each.topic for each in self._pipelines.values() if each.in_flight})
@@ -216,6 +220,8 @@ class Sender:
 
     def _can_send(self, buffer: PartitionBuffer) -> bool:
         pipeline = self._pipeline(buffer.topic, buffer.partition)
+        if self.failure is not None:
+            return False
         if self._config.idempotent and (pipeline.identity is None or pipeline.needs_identity):
             if self._identity is None or pipeline.gap:
                 self._want_fresh_identity()
@@ -266,6 +272,7 @@ class Sender:
                 for batch in batches
             ],
             trace=attempt.notes is not None,
+            transactional_id=self._config.transaction_id,
         )
         if attempt.notes is not None:
             attempt.notes.sent(now)
@@ -353,6 +360,9 @@ class Sender:
             batch.attempt = None
             self._crash(error)
             return
+        if self._config.transaction_id and isinstance(error, InvalidProducerEpochError):
+            self._fail_transaction(error)
+            return
         self._troubled[pipeline] = None
         verdict = pipeline.failed(batch, error, expired=now >= batch.created_s + self._delivery_s, now_s=now)
         if verdict is AttemptVerdict.FAIL:
@@ -376,8 +386,58 @@ class Sender:
 
     def _resolve_failed(self, batch: ProducerBatch, error: QuorumlogError) -> None:
         self._metrics.failed(batch.topic, batch.record_count, self._clock())
-        batch.delivery.resolve(final_error(batch, error))
+        final = final_error(batch, error)
+        if self._config.transaction_id:
+            # The transaction is not committed without it, whatever becomes of its attempts.
+            final = type(final)(final.message, retriable=final.retriable, definite=True)
+            if self.failure is None:
+                self.failure = final
+                asyncio.get_running_loop().call_soon(self._guarded, partial(self._fail_transaction, final))
+        batch.delivery.resolve(final)
         self._accumulator.complete(batch)
+
+    # --- transactions --------------------------------------------------------------------------------------------
+
+    def begin_transaction(self, identity: ProducerIdentity) -> None:
+        """Sends under another identity from now on. Nothing of a former transaction may be left."""
+        self._restart()
+        self._identity = identity
+        self.failure = None
+
+    def end_transaction(self, why: QuorumlogError) -> None:
+        """Fails the records that are left, because the transaction is aborted."""
+        self._fail_transaction(why)
+        self._restart()
+        self._identity = None
+
+    @property
+    def has_written(self) -> bool:
+        """True if a batch was sent in this transaction."""
+        return any(not pipeline.untouched for pipeline in self._pipelines.values())
+
+    @property
+    def identity(self) -> ProducerIdentity | None:
+        """The identity under which batches are sent; None before it is known."""
+        return self._identity
+
+    def _restart(self) -> None:
+        for pipeline in self._pipelines.values():
+            pipeline.end()
+        self._pipelines.clear()
+        self._troubled.clear()
+        self._last_errors.clear()
+
+    def _fail_transaction(self, why: QuorumlogError) -> None:
+        """Fails all records of a transaction that cannot be committed. Attempts under way have no effect."""
+        if self.failure is None:
+            self.failure = why
+        error = TransactionAbortedError(f"the transaction cannot be committed: {why.message}")
+        left = self._accumulator.expire(self._clock() + 1)
+        for pipeline in self._pipelines.values():
+            left += pipeline.end()
+        for batch in left:
+            batch.maybe_applied = False
+            self._resolve_failed(batch, error)
 
     # --- leaders -------------------------------------------------------------------------------------------------
 
@@ -445,7 +505,11 @@ class Sender:
     # --- identity ------------------------------------------------------------------------------------------------
 
     def _want_fresh_identity(self) -> None:
-        if self._config.producer_name is not None and self._identity is not None:
+        if self._config.transactional_id is not None or (self._config.joins is not None and self._identity is not None):
+            # Its records were counted from another identity: none of them can be told from those that are missing.
+            if self._identity is not None:
+                asyncio.get_running_loop().call_soon(self._guarded, self._lose_sequence)
+        elif self._config.producer_name is not None and self._identity is not None:
             # A second claim of the name would fence the producer that has claimed it since, and records that follow
             # could not be distinguished from those that were lost. Not at once: the accumulator, which may be calling,
             # holds its lock.
@@ -453,12 +517,19 @@ class Sender:
         elif self._identity_task is None:
             self._identity_task = self._cluster.in_background(self._fetch_identity())
 
+    def _lose_sequence(self) -> None:
+        lost = (self._last_errors.get(where) for where, each in self._pipelines.items() if each.gap)
+        cause = next((error for error in lost if error is not None), None)
+        self._fail_transaction(cause or UnknownServerError("a partition has lost records of the transaction"))
+
     async def _fetch_identity(self) -> None:
         try:
             identity = await obtain_identity(self._config, self._cluster)
         except QuorumlogError as error:
             self._identity_task = None
-            if isinstance(error, InvalidProducerEpochError):
+            if isinstance(error, InvalidProducerEpochError) and self._config.joins is not None:
+                self._guarded(partial(self._fail_transaction, error))
+            elif isinstance(error, InvalidProducerEpochError):
                 self._crash(error)
             else:
                 self._fail_without_identity(error)

@@ -22,6 +22,7 @@ class OutgoingProduce:
         batches: (topic id, partition, batch) each.
         correlation_id: set when it joins a stream.
         trace: True requests the leader's trace of the batch.
+        transactional_id: of the transaction that the batches are part of; empty: none.
     """
 
     acks: int
@@ -29,11 +30,17 @@ class OutgoingProduce:
     batches: Sequence[tuple[bytes, int, bytes]]
     correlation_id: int = 0
     trace: bool = False
+    transactional_id: str = ""
 
     def to_bytes(self) -> bytes:
         """Returns the bytes that protobuf would write."""
         head = data_plane_pb2.ProduceRequest(
-            correlation_id=self.correlation_id, acks=self.acks, timeout_ms=self.timeout_ms, trace=self.trace
+            correlation_id=self.correlation_id,
+            acks=self.acks,
+            timeout_ms=self.timeout_ms,
+            trace=self.trace,
+            transactional_id=self.transactional_id,
+            adds_partitions=bool(self.transactional_id),
         )
         pieces = [head.SerializeToString()]
         for topic_id, partition, batch in self.batches:

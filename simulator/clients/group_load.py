@@ -20,7 +20,7 @@ from quorumlog.sdk.consumer.commits import Commits, Committer
 from quorumlog.sdk.consumer.group_membership import GroupPartition
 from quorumlog.sdk.consumer.subscription import ConsumerRebalanceListener
 from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.sdk.types import OffsetAndMetadata, TopicPartition
+from quorumlog.sdk.types import OffsetAndMetadata, TopicPartition, TransactionToken
 from quorumlog.simulator.clients.client_host import ClientHost
 from quorumlog.simulator.clients.committed_values import CommittedValues
 from quorumlog.simulator.models.committed_partition import Violation
@@ -95,13 +95,14 @@ class _ObservedCommits:
         self,
         offsets: Mapping[GroupPartition, OffsetAndMetadata],
         committer: Callable[[Collection[GroupPartition]], Committer],
+        transaction: TransactionToken | None = None,
     ) -> None:
         """Commits, and records it. The outcome of an interrupted commit is unknown."""
         self._life.commits += 1
         number, began_us, outcome = self._life.commits, self._load.now_us, OperationOutcome.INFO
         self._life.committing[number] = (began_us, {self._names(place): o.offset for place, o in offsets.items()})
         try:
-            await self._commit(offsets, committer)
+            await self._commit(offsets, committer, transaction)
             outcome = OperationOutcome.OK
         except QuorumlogError as error:
             outcome = OperationOutcome.FAIL if error.definite else OperationOutcome.INFO
