@@ -37,6 +37,7 @@ EXPECTED = {
     "keyed_order.py": ["logged in, filled the cart, paid, logged out"],
     "produce_and_consume.py": ["sent to partition 0, offset 4", "offset 4: hello 4"],
     "replay.py": ["22:30", "offset 24, 12:00", "None"],
+    "transfer.py": ["killed", "300 transfers, each once, the sum of all accounts is 0"],
     "retention.py": ["the log starts at 60", "continues at 60", "gets an error:", "retention.bytes=65536"],
 }
 #: What the client itself says there, a line each.

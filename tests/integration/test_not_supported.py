@@ -387,7 +387,6 @@ def rows(*beginnings: str) -> dict[str, Attempt]:
 WRONG_OPTION, NO_METHOD, NO_ARGUMENT = {"IllegalArgumentError"}, {"AttributeError"}, {"TypeError"}
 PARTITION = TopicPartition(TOPIC, 0)
 
-NO_TRANSACTION_OPTION = Tried(WRONG_OPTION, {"transactional_id": opening(Producer, transactional_id="writer")})
 NO_TRANSACTION_METHODS = Tried(
     NO_METHOD,
     {
@@ -427,12 +426,8 @@ NO_KAFKA_OPTIONS = Tried(
 
 #: By page and quotation. A quotation is the whole first cell of a row, or a part of a bullet or a paragraph.
 STATEMENTS: dict[tuple[str, str], tuple[Tried, ...]] = {
-    ("README.md", "transactions in its own clients"): (NO_TRANSACTION_OPTION,),
     ("README.md", "there is no tiered storage"): (NO_TIERED_STORAGE, NO_OWN_TIERED_STORAGE),
-    ("docs/use/guarantees.md", "No transactions in its own clients, no tiered storage"): (
-        NO_TRANSACTION_OPTION,
-        NO_TIERED_STORAGE,
-    ),
+    ("docs/use/guarantees.md", "No tiered storage"): (NO_TIERED_STORAGE,),
     ("docs/use/guarantees.md", "Topics are not created automatically"): (NO_CREATION,),
     ("docs/use/guarantees.md", "Topics are not created automatically: use `quorumlog topics create`"): (NO_CREATION,),
     ("docs/use/guarantees.md", "no `segment.*`"): (
@@ -473,10 +468,7 @@ STATEMENTS: dict[tuple[str, str], tuple[Tried, ...]] = {
     ),
     ("docs/use/clients.md", "gzip, snappy"): (NO_GZIP,),
     ("docs/use/clients.md", "Kafka option that does not exist here"): (NO_KAFKA_OPTIONS,),
-    ("docs/use/clients.md", "Transactions: `transactional_id`, `init_transactions` and the related methods"): (
-        NO_TRANSACTION_OPTION,
-        NO_TRANSACTION_METHODS,
-    ),
+    ("docs/use/clients.md", "`init_transactions` and the related methods of the producer"): (NO_TRANSACTION_METHODS,),
     (
         "docs/use/clients.md",
         "`timeout_ms` as an argument of the consumer's `commit`, `committed`, `position` and offset lookups",
