@@ -157,6 +157,11 @@ class PartitionState:
         # one starts.
         self.resetting = False
 
+    def commits(self, offset: int) -> None:
+        """Notes that the group has committed an offset: a transaction that begins now begins there."""
+        self.committed = offset
+        self.began = offset if self.position is not None and self.position > offset else -1
+
     def move(self, offset: int | None, reset: str) -> None:
         """Restarts at an offset, or at one to be looked up."""
         self.generation += 1

@@ -502,9 +502,7 @@ class ConsumerCore:
 
         def note(saved: object) -> None:
             for state in states:
-                done = offsets[state.tp].offset
-                state.committed = done
-                state.began = done if state.position is not None and state.position > done else -1
+                state.commits(offsets[state.tp].offset)
 
         self.assignment.change(note, states)
 

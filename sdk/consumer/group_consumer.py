@@ -429,7 +429,7 @@ class GroupConsumer:
             for tp, offset in offsets.items():
                 state = self._assignment.states.get(tp)
                 if state is not None and state.topic_id in (None, places[tp].topic_id):
-                    state.committed = offset.offset
+                    state.commits(offset.offset)
 
     async def _places(self, partitions: ReadOffsets) -> dict[TopicPartition, GroupPartition]:
         if self.subscription is None:

@@ -183,6 +183,9 @@ class Sender:
 
     def _drain(self, rounds: list[dict[NodeConnection, list[ProducerBatch]]]) -> None:
         """Takes ready batches until no partition has one that it may send."""
+        if self.failure is not None:
+            self._fail_transaction(self.failure)
+            return
         # After the resends' rounds: a partition that resends does not drain, but its node serves others too.
         first = len(rounds)
         for depth in range(self._config.max_in_flight):
@@ -220,8 +223,6 @@ class Sender:
 
     def _can_send(self, buffer: PartitionBuffer) -> bool:
         pipeline = self._pipeline(buffer.topic, buffer.partition)
-        if self.failure is not None:
-            return False
         if self._config.idempotent and (pipeline.identity is None or pipeline.needs_identity):
             if self._identity is None or pipeline.gap:
                 self._want_fresh_identity()

@@ -95,6 +95,7 @@ DIFFERENT: dict[str, tuple[set[tuple[int, int]], str]] = {
     "Produce": ({(WRITE, TOPICS)}, "permission for a producer id is checked when it is assigned"),
     "ListOffsets": ({(DESCRIBE, TOPICS), (READ, TOPICS)}, "the answer to a look-up by time may hold records"),
     "Metadata": ({(DESCRIBE, TOPICS)}, "topics are not created by mentioning them"),
+    "FindCoordinators": ({(DESCRIBE, GROUPS)}, "those of transactional ids are not compared here"),
     "Heartbeat": ({(READ, GROUPS), (READ, TOPICS)}, "the coordinator assigns, and so has to check who may read"),
     "InitProducerId": (
         {(WRITE, NAMES), (IDEMPOTENT_WRITE, CLUSTER), (WRITE, TOPICS)},
@@ -206,10 +207,6 @@ def rows(topic: bytes = b"") -> dict[str, Row]:
         ),
         "Metadata": Row(pb.MetadataRequest(topics=[TOPIC]), on_topic(DESCRIBE), "METADATA"),
         "Metadata: all": Row(pb.MetadataRequest(all_topics=True), on_topic(DESCRIBE), "METADATA", shown="topics"),
-        "FindCoordinators: of a transactional id": Row(
-            groups.FindCoordinatorsRequest(group_ids=[NAME], type=groups.COORDINATOR_TYPE_TRANSACTION),
-            [{(DESCRIBE, NAMES, NAME)}], "FIND_COORDINATOR",
-        ),
         "FindCoordinators": Row(
             groups.FindCoordinatorsRequest(group_ids=[GROUP]), [{(DESCRIBE, GROUPS, GROUP)}], "FIND_COORDINATOR"
         ),
