@@ -20,7 +20,7 @@ from typing import TypeVar
 import pytest
 
 from quorumlog.local import LocalCluster
-from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, RecordFuture, TopicPartition
+from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, RecordFuture, TopicPartition, TransactionAbortedError
 from quorumlog.sdk.types import ConsumerRecord
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3_600)]
@@ -42,8 +42,9 @@ class Interrupted(Exception):
 class Signals:
     """Raises in the main thread at random moments, at most once in each call that is tried."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, per_second: float = 1_000) -> None:
         self._rng = rng
+        self._per_second = per_second
         self._is_armed = False
         self._ended = threading.Event()
         self.count = 0
@@ -54,7 +55,7 @@ class Signals:
     def _send(self) -> None:
         target = threading.main_thread().ident
         assert target is not None
-        while not self._ended.wait(self._rng.expovariate(1_000)):
+        while not self._ended.wait(self._rng.expovariate(self._per_second)):
             if self._is_armed:
                 signal.pthread_kill(target, signal.SIGINT)
 
@@ -241,3 +242,42 @@ def test_random_interrupts_lose_nothing_else(servers: str) -> None:
         f"{signals.count} interrupts, {program.sent} sends, {len(program.handles)} of them not interrupted, all of"
         f" these acknowledged; {sum(map(len, program.seen.values()))} records in the log, each read"
     )
+
+
+def test_random_interrupts_leave_transactions_whole(servers: str) -> None:
+    count = INTERRUPTS * 4
+    with Admin(bootstrap_servers=servers) as admin:
+        admin.create_topics([NewTopic("out", 1, 1)])
+    with Producer(bootstrap_servers=servers) as filling:
+        filling.send_many("t", [b"%d" % number for number in range(count)]).result(LIMIT_S)
+    every = [TopicPartition("t", number) for number in range(PARTITIONS)]
+    consumer = Consumer(bootstrap_servers=servers, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False)
+    consumer.assign(every)
+    producer = Producer(bootstrap_servers=servers, transactional_id="writer")
+    signals = Signals(random.Random(SEED), per_second=30)
+    aborted = turns = 0
+
+    def turn() -> None:
+        with producer.transaction(consumer) as tx:
+            for records in consumer.poll(20, max_records=20).values():
+                for record in records:
+                    tx.send("out", record.value)
+
+    deadline_s = time.monotonic() + 3 * LIMIT_S
+    try:
+        while sum(consumer.committed(tp) or 0 for tp in every) < count:
+            assert time.monotonic() < deadline_s, "the transactions make no progress"
+            turns += 1
+            try:
+                signals.attempt(turn)
+            except TransactionAbortedError:
+                aborted += 1
+    finally:
+        signals.stop()
+    producer.close()
+    consumer.close()
+    found: list[int] = []
+    with Consumer("out", bootstrap_servers=servers, auto_offset_reset="earliest", consumer_timeout_ms=2_000) as reader:
+        found += [int(record.value) for record in reader]
+    print(f"SEED={SEED}: {signals.count} interrupts in {turns} transactions, {aborted} said to be aborted")
+    assert sorted(found) == list(range(count))
