@@ -50,7 +50,11 @@ def run(
     ] = None,
     records: Annotated[
         int | None,
-        typer.Option("--records", min=1, help="Total records of the scenario exactly-once; by default 60000."),
+        typer.Option(
+            "--records",
+            min=1,
+            help="Total records of exactly-once, by default 60000; transfers of transactions, by default 8000.",
+        ),
     ] = None,
     report: Annotated[
         Path | None,
@@ -62,6 +66,14 @@ def run(
     kafka: Annotated[
         bool, typer.Option("--kafka", help="Use librdkafka as the client, in the scenarios exactly-once and groups.")
     ] = False,
+    client: Annotated[
+        str | None,
+        typer.Option(
+            "--client",
+            metavar="CLIENT",
+            help="Client of transactions: librdkafka (default), or a command that starts a worker with another client.",
+        ),
+    ] = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Runs a cluster of its own under load, injects faults in rounds, and checks every acknowledgement; exits with 1
@@ -84,6 +96,7 @@ def run(
         say=lambda line: print(line, file=sys.stderr if as_json else sys.stdout, flush=True),
         secure=secure,
         kafka=kafka,
+        client=client,
     )
     if as_json:
         print(outcome.to_json())

@@ -6,4 +6,5 @@ May import: no other folder of `chaos`.
 - ``checkers``: judges such a history.
 - ``group_history``: operations of members of consumer groups.
 - ``group_checkers``: judges such a history.
+- ``transfer_checkers``: judges transfers between accounts in transactions, and writes them as a history for Elle.
 """

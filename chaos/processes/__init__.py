@@ -12,6 +12,7 @@ Scenarios:
 - ``retention_kills``, ``compaction_rounds``: nodes are killed during retention or compaction.
 - ``damage_rounds``: bits flip in a node's data file, and it is truncated; ``page_map``: meaning of each of its bytes.
 - ``group_rounds``: consumer groups with faults of members and nodes.
+- ``transfer_rounds``: transfers in transactions with faults of workers and nodes.
 
 Faults, load and measurements:
 
@@ -30,4 +31,10 @@ Members of consumer groups, each a process:
 - ``member_plan``: configuration of a member; ``group_member``: the member; ``kafka_member``: one with Kafka's client.
 - ``member_log``: its log of events; ``member_processes``: the processes.
 - ``member_history``: evaluates their logs for the checkers; ``group_figures``: the same in numbers.
+
+Transfers in transactions:
+
+- ``transfer_log``: configuration of a worker, and its log; ``kafka_worker``: a worker with Kafka's client.
+- ``worker_processes``: the worker processes.
+- ``ledger_readers``: readers of committed records with either client; ``transfer_figures``: results in numbers.
 """

@@ -11,13 +11,18 @@ from pathlib import Path
 from quorumlog.chaos.checkers.checkers import Anomaly
 from quorumlog.chaos.checkers.group_history import GroupHistory
 from quorumlog.chaos.checkers.history import History, OperationOutcome
+from quorumlog.chaos.checkers.transfer_checkers import TransferHistory
 from quorumlog.chaos.processes.group_figures import ConsumerGroupFigures
 from quorumlog.chaos.processes.steady import SteadyFigures
+from quorumlog.chaos.processes.transfer_figures import TransferFigures
 
 #: Maximum number of anomalies shown: when records are lost, there may be many.
 SHOWN_ANOMALIES = 20
 GROUPS_KEPT = (
     "groups: no record skipped, one owner of a partition at a time, commits fenced, only uncommitted work repeated"
+)
+TRANSFERS_KEPT = (
+    "transactions: the sum of all accounts was the same at every audit, no transfer lost, none made twice or by half"
 )
 
 
@@ -89,7 +94,9 @@ class Report:
         bounds: limits of the gaps. A busy machine may exceed them without any fault of the cluster.
         steady: figures of a run without faults.
         groups: figures of a run with consumer groups.
-        history, group_history: operations of clients and members of groups, if recorded.
+        transfers: figures of a run with transactions.
+        history, group_history, transfer_history: operations of clients, of members of groups, and in transactions, if
+            recorded.
     """
 
     scenario: str
@@ -107,8 +114,10 @@ class Report:
     failures: list[str] = field(default_factory=list)
     not_checked: list[str] = field(default_factory=list)
     groups: ConsumerGroupFigures | None = None
+    transfers: TransferFigures | None = None
     history: History | None = None
     group_history: GroupHistory | None = None
+    transfer_history: TransferHistory | None = None
 
     @property
     def passed(self) -> bool:
@@ -155,6 +164,8 @@ class Report:
             lines.extend(self.steady.lines())
         if self.groups is not None:
             lines.extend(self.groups.lines())
+        if self.transfers is not None:
+            lines.extend(self.transfers.lines())
         if len(gaps) < len(self.rounds):
             lines.append(
                 f"{len(self.rounds) - len(gaps)} rounds excluded from the timing: the machine itself stalled, or the"
@@ -167,6 +178,8 @@ class Report:
             lines.append("no acknowledged record lost, none twice, no gap, order kept; the replicas' logs agree")
         if self.passed and self.groups is not None:
             lines.append(GROUPS_KEPT)
+        if self.passed and self.transfers is not None:
+            lines.append(TRANSFERS_KEPT)
         return lines
 
     def _broken(self) -> list[str]:
@@ -195,6 +208,7 @@ class Report:
                 "quiet_rounds": len(gaps),
                 "steady": None if self.steady is None else asdict(self.steady),
                 "groups": None if self.groups is None else asdict(self.groups),
+                "transfers": None if self.transfers is None else asdict(self.transfers),
                 "rounds": [asdict(one) for one in self.rounds],
                 "failures": self.failures,
                 "not_checked": self.not_checked,
@@ -204,7 +218,7 @@ class Report:
         )
 
     def write(self, directory: Path) -> None:
-        """Writes report.json, index.html and, where there are any, history.jsonl and groups.jsonl."""
+        """Writes report.json, index.html and, where they exist, history.jsonl, groups.jsonl and history.edn."""
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "report.json").write_text(self.to_json() + "\n", encoding="utf-8")
         (directory / "index.html").write_text(self._page(), encoding="utf-8")
@@ -212,10 +226,13 @@ class Report:
             self.history.save(directory / "history.jsonl")
         if self.group_history is not None:
             self.group_history.save(directory / "groups.jsonl")
+        if self.transfer_history is not None:
+            self.transfer_history.save(directory / "history.edn")
 
     def _page(self) -> str:
         verdict = "all invariants hold" if self.passed else "INVARIANT BROKEN" if self.anomalies else "FAILED"
-        rounds = self.rounds if self.groups is None else self.groups.rounds
+        figures = self.groups or self.transfers
+        rounds = self.rounds if figures is None else figures.rounds
         lines = "\n".join(html.escape(line) for line in (*self.summary(), *(one.line() for one in rounds)))
         timeline = ""
         if self.history is not None:

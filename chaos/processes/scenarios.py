@@ -12,7 +12,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from quorumlog.chaos.checkers.checkers import check
-from quorumlog.chaos.processes import compaction_rounds, damage_rounds, exactly_once, group_rounds, retention_kills
+from quorumlog.chaos.processes import (
+    compaction_rounds,
+    damage_rounds,
+    exactly_once,
+    group_rounds,
+    retention_kills,
+    transfer_rounds,
+)
 from quorumlog.chaos.processes.leaderships import Leadership
 from quorumlog.chaos.processes.link_proxy import LinkProxies
 from quorumlog.chaos.processes.nemesis import POLL_S, ChaosError, Nemesis, wait_until
@@ -33,6 +40,7 @@ from quorumlog.chaos.processes.scenario_run import (
 )
 from quorumlog.chaos.processes.steady import DEFAULT_DURATION_S, DEFAULT_LOAD, SteadyFigures, SteadyLoad
 from quorumlog.chaos.processes.watchdog import Watchdog
+from quorumlog.chaos.processes.worker_processes import LIBRDKAFKA
 from quorumlog.chaos.processes.workload import Recorder, Workload, sequential_writer
 from quorumlog.sdk import Admin, NewTopic, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
@@ -109,7 +117,7 @@ def _each_in_turn(nemesis: Nemesis, number: int) -> int:
 
 
 #: Scenarios whose writers and members may use Kafka's own client.
-WITH_KAFKA = (exactly_once.NAME, group_rounds.NAME)
+WITH_KAFKA = (exactly_once.NAME, group_rounds.NAME, transfer_rounds.NAME)
 SCENARIOS: dict[str, Scenario] = {
     scenario.name: scenario
     for scenario in (
@@ -152,6 +160,7 @@ SCENARIOS: dict[str, Scenario] = {
         Scenario(compaction_rounds.NAME, compaction_rounds.SUMMARY, compaction_rounds.ROUNDS, None),
         Scenario(retention_kills.NAME, retention_kills.SUMMARY, retention_kills.ROUNDS, None),
         Scenario(group_rounds.NAME, group_rounds.SUMMARY, group_rounds.ROUNDS, None),
+        Scenario(transfer_rounds.NAME, transfer_rounds.SUMMARY, transfer_rounds.ROUNDS, None),
         Scenario(damage_rounds.NAME, damage_rounds.SUMMARY, damage_rounds.ROUNDS, None),
     )
 }  # fmt: skip
@@ -317,6 +326,7 @@ def run_scenario(
     say: Say = print,
     secure: bool = False,
     kafka: bool = False,
+    client: str | None = None,
 ) -> Report:
     """Runs a scenario on a fresh three-node cluster of real processes, and judges it. The cluster is deleted
     afterwards.
@@ -327,10 +337,11 @@ def run_scenario(
         rounds: number of fault injections; the scenario's default if None.
         report_dir: directory of report.json, history.jsonl and index.html; None to write none.
         load: share of the peak rate, if there is no fault.
-        records: total number of records, if they are numbered.
+        records: total number of records, if they are numbered, or of transfers.
         say: prints a line of progress.
         secure: the cluster uses TLS, password authentication and ACLs.
         kafka: writers and members use Kafka's own client, if the scenario has them.
+        client: client of transactions: librdkafka, or a command that starts a worker (`transfer_log`).
 
     Raises:
         ValueError: an unknown scenario, an invalid load, or a number of records for a scenario without one.
@@ -340,12 +351,16 @@ def run_scenario(
         raise ValueError(f"scenario {name!r} does not exist: choose from {', '.join(SCENARIOS)}")
     if not 0 < load <= 1:
         raise ValueError(f"a load of {load:g} is not a share of the peak: give a number above 0 and up to 1")
-    if kafka:
-        _require_kafka(name)
+    _check_client(name, client, kafka=kafka)
+    if name == transfer_rounds.NAME:
+        return transfer_rounds.run_transactions(
+            seed, rounds, records, duration_s, report_dir, say, secure, client or LIBRDKAFKA
+        )
     if name == exactly_once.NAME:
         return exactly_once.run_exactly_once(seed, rounds, records, report_dir, say, secure, kafka)
     if records is not None:
-        raise ValueError(f"only {exactly_once.NAME} accepts a number of records: give {name} rounds or a duration")
+        counted = f"{exactly_once.NAME} and {transfer_rounds.NAME} accept"
+        raise ValueError(f"only {counted} a number of records: give {name} rounds or a duration")
     if name == compaction_rounds.NAME:
         return compaction_rounds.run_compaction(seed, rounds, report_dir, say, secure)
     if name == retention_kills.NAME:
@@ -373,9 +388,15 @@ def run_scenario(
     return report
 
 
-def _require_kafka(name: str) -> None:
+def _check_client(name: str, client: str | None, *, kafka: bool) -> None:
+    if client is not None and name != transfer_rounds.NAME:
+        raise ValueError(f"only {transfer_rounds.NAME} accepts a client, {name} does not: omit it")
+    if not kafka and name != transfer_rounds.NAME:
+        return
     if name not in WITH_KAFKA:
-        raise ValueError(f"only {' and '.join(WITH_KAFKA)} support Kafka's client, {name} does not")
+        raise ValueError(
+            f"only {', '.join(WITH_KAFKA[:-1])} and {WITH_KAFKA[-1]} support Kafka's client, {name} does not"
+        )
     if find_spec("confluent_kafka") is None:
         raise ValueError("confluent-kafka is not installed: pip install 'quorumlog[mirror]'")
 

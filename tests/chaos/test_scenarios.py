@@ -75,7 +75,8 @@ def test_a_damaged_file_heals_without_a_hand(tmp_path: Path) -> None:
 
 
 def test_every_scenario_has_a_short_version_here() -> None:
-    assert set(SCENARIOS) == {*ROUNDS, "steady", "exactly-once", "compaction", "retention", "groups", "damage"}
+    others = {"steady", "exactly-once", "compaction", "retention", "groups", "damage", "transactions"}
+    assert set(SCENARIOS) == {*ROUNDS, *others}
 
 
 def test_every_record_is_there_once_whoever_sent_it_and_whatever_was_done_to_the_leaders(tmp_path: Path) -> None:
@@ -135,8 +136,26 @@ def test_groups_of_kafkas_own_client_skip_nothing_and_repeat_only_uncommitted_wo
     assert node_processes() == []
 
 
+def test_sums_are_constant_whatever_loses_power(tmp_path: Path) -> None:
+    report = run_scenario("transactions", rounds=3, records=1_200, report_dir=tmp_path)
+    assert report.passed, "\n".join(report.summary())
+    assert report.read == 2_400
+    figures = report.transfers
+    assert figures is not None
+    assert (figures.transfers, figures.audits, len(figures.rounds)) == (1_200, 4, 3)
+    assert figures.committed > 0
+    assert json.loads((tmp_path / "report.json").read_text())["transfers"]["client"] == "librdkafka"
+    assert ":value [[:r 0 [" in (tmp_path / "history.edn").read_text()
+    assert node_processes() == []
+
+
+def test_clients_of_other_scenarios_are_refused() -> None:
+    with pytest.raises(ValueError, match="only transactions accepts a client, groups does not: omit it"):
+        run_scenario("groups", client="librdkafka")
+
+
 def test_kafkas_client_where_there_is_none_is_refused() -> None:
-    line = "only exactly-once and groups support Kafka's client, kill-leader does not"
+    line = "only exactly-once, groups and transactions support Kafka's client, kill-leader does not"
     with pytest.raises(ValueError, match=line):
         run_scenario("kill-leader", kafka=True)
 
@@ -161,7 +180,11 @@ def test_a_load_that_is_no_share_of_the_peak_is_refused(load: float) -> None:
 
 @pytest.mark.parametrize(
     ("name", "records", "line"),
-    [("exactly-once", 100, "100 records are too few for 8 rounds"), ("steady", 10_000, "only exactly-once accepts")],
+    [
+        ("exactly-once", 100, "100 records are too few for 8 rounds"),
+        ("transactions", 500, "500 transfers are too few"),
+        ("steady", 10_000, "only exactly-once and transactions accept"),
+    ],
 )
 def test_a_number_of_records_that_makes_no_sense_is_refused(name: str, records: int, line: str) -> None:
     with pytest.raises(ValueError, match=line):
