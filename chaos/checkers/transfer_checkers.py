@@ -102,7 +102,7 @@ class Ledger:
         transfer = self._transfers[number]
         expected = {transfer.source: -transfer.amount, transfer.target: transfer.amount}
         if expected.get(account) != amount or account % len(self.postings) != partition:
-            self._report("X2", f"{place} is {amount} for account {account}: nobody has requested that")
+            self._report("X2", f"{place} is {amount} for account {account}: no client has requested that")
             return
         self.balances[account] += amount
         half = 1 if account == transfer.source else 2
@@ -163,7 +163,7 @@ def check_attempts(attempts: Sequence[Attempt], ledger: Ledger) -> list[Anomaly]
     for name, seen in visible.items():
         attempt = by_name.get(name)
         if attempt is None:
-            found.append(Anomaly("X4", f"transaction {name} is visible, and no worker has begun it"))
+            found.append(Anomaly("X4", f"transaction {name} is visible, and no worker has started it"))
         elif attempt.outcome is TransactionOutcome.ABORTED:
             found.append(Anomaly("X4", f"transaction {name} was aborted, and is visible"))
         elif seen != set(attempt.transfers):
@@ -180,7 +180,7 @@ def check_attempts(attempts: Sequence[Attempt], ledger: Ledger) -> list[Anomaly]
 
 
 def _late_writes(by_name: Mapping[str, Attempt], ledger: Ledger) -> Iterator[Anomaly]:
-    """Yields committed transactions that are behind one that began after they had ended: a cycle of the order of
+    """Yields committed transactions that are behind one that started after they had ended: a cycle of the order of
     appends and of real time.
     """
     for number, postings in enumerate(ledger.postings):
@@ -190,7 +190,7 @@ def _late_writes(by_name: Mapping[str, Attempt], ledger: Ledger) -> Iterator[Ano
             if attempt is None:
                 continue
             if newest is not None and attempt.ended_ns is not None and attempt.ended_ns < newest.begun_ns:
-                late = f"transaction {attempt.name} had ended before {newest.name} began, and is behind it"
+                late = f"transaction {attempt.name} had ended before {newest.name} started, and is behind it"
                 yield Anomaly("X2", f"{late} in partition {number}")
             if newest is None or attempt.begun_ns > newest.begun_ns:
                 newest = attempt

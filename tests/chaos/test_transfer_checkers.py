@@ -95,7 +95,7 @@ def test_halves_of_different_transactions_are_found() -> None:
 def test_wrong_amounts_are_found() -> None:
     reading = Reading()
     reading.post(0, "a.1", 0, amount=-6)
-    assert reading.found()[0].endswith("is -6 for account 0: nobody has requested that")
+    assert reading.found()[0].endswith("is -6 for account 0: no client has requested that")
 
 
 def test_order_of_offsets_is_checked() -> None:
@@ -140,7 +140,7 @@ def test_lost_commits_are_found() -> None:
 
 def test_unknown_transactions_are_found() -> None:
     assert [each.message for each in check_attempts(attempts()[:2], whole().ledger)] == [
-        "transaction b.1 is visible, and no worker has begun it"
+        "transaction b.1 is visible, and no worker has started it"
     ]
 
 
@@ -148,8 +148,8 @@ def test_transactions_behind_later_ones_are_found() -> None:
     made = attempts()
     made[0].begun_ns = 50
     assert [each.message for each in check_attempts(made, whole().ledger)] == [
-        "transaction a.2 had ended before a.1 began, and is behind it in partition 0",
-        "transaction a.2 had ended before a.1 began, and is behind it in partition 1",
+        "transaction a.2 had ended before a.1 started, and is behind it in partition 0",
+        "transaction a.2 had ended before a.1 started, and is behind it in partition 1",
     ]
 
 
