@@ -16,8 +16,10 @@ from quorumlog.sdk.errors import QuorumlogError
 
 POLL_RECORDS = 20_000
 _POLL_MS = 200
-#: Maximum pause of the follower after an error (s).
+#: Pause after an error (s).
 _RETRY_S = 0.1
+#: Time limit of one request for an end (s).
+_END_S = 10
 #: Time in which the other half of a transfer must become visible, and in which a reader must reach an end (s).
 WHOLE_TIMEOUT_S = 120.0
 
@@ -95,13 +97,22 @@ class KafkaReader(CommittedReader):
         self._consumer.assign(self._names)
         self._positions = dict.fromkeys(range(partitions), 0)
         self._eof = confluent_kafka.KafkaError._PARTITION_EOF
+        self._failure = confluent_kafka.KafkaException
 
     def ends(self) -> Mapping[int, int]:
         """Returns the last stable offset of each partition."""
-        found: dict[int, int] = {}
-        for name in self._names:
-            found[name.partition] = self._consumer.get_watermark_offsets(name, timeout=30)[1]
-        return found
+        return {name.partition: self._end(name) for name in self._names}
+
+    def _end(self, name: Any) -> int:
+        deadline = time.monotonic() + WHOLE_TIMEOUT_S
+        while True:
+            try:
+                return int(self._consumer.get_watermark_offsets(name, timeout=_END_S)[1])
+            except self._failure as failure:
+                # A node that has just started may not know the topic, and a partition may have no leader.
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"the end of partition {name.partition} cannot be read: {failure}") from None
+                time.sleep(_RETRY_S)
 
     def positions(self) -> Mapping[int, int]:
         """Returns the position in each partition. The client's own stays before markers at the end."""
