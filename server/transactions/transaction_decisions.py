@@ -55,19 +55,21 @@ def init_transactions(
     edit = draft.find(name)
     if edit is None:
         return _create(draft, request)
-    if edit.is_decided or edit.has_new_producer:
-        return _no_init(_not_over(name))
     producer = edit.producer
     assert producer is not None, "a transactional id has a producer"
+    if request.HasField("instance") and producer.instance is not None and request.instance <= producer.instance:
+        return _of_instance(edit, producer, request)
+    if edit.is_decided or edit.has_new_producer:
+        return _no_init(_not_over(name))
     work = request.work if request.HasField("work") else None
     committed = edit.base.committed_work if edit.base is not None else None
     if work is not None and committed is not None and work <= committed:
-        return transactions_pb2.InitTransactionsResponse(identity=identity_form(producer.identity), work_committed=True)
+        return _initialized(edit, producer.identity, work_committed=True)
     if request.HasField("identity"):
         had = identity_of(request.identity)
         if had == producer.former and not edit.is_open:
             # The answer was lost: the identity that it contained is still the newest one.
-            return transactions_pb2.InitTransactionsResponse(identity=identity_form(producer.identity))
+            return _initialized(edit, producer.identity)
         refused = _check_identity(edit, had)
         if refused is not None:
             return _no_init(refused)
@@ -79,8 +81,34 @@ def init_transactions(
     # A repeated request is recognised by the identity that its instance has had. That of another instance is not kept:
     # a fenced instance would receive the identity of the one that fenced it.
     former = producer.identity if request.HasField("identity") else None
-    edit.producer = TransactionProducer(following, former, request.transaction_timeout_ms, work)
-    return transactions_pb2.InitTransactionsResponse(identity=identity_form(following))
+    instance = request.instance if request.HasField("instance") else producer.after(following, work).instance
+    edit.producer = TransactionProducer(following, former, request.transaction_timeout_ms, work, instance)
+    return _initialized(edit, following)
+
+
+def _of_instance(
+    edit: TransactionEdit, producer: TransactionProducer, request: transactions_pb2.InitTransactionsRequest
+) -> transactions_pb2.InitTransactionsResponse:
+    """Returns the answer to another process of the producer's instance, or to one of an instance before it."""
+    committed = edit.base.committed_work if edit.base is not None else None
+    if request.HasField("work") and committed is not None and request.work <= committed:
+        return _initialized(edit, producer.identity, work_committed=True)
+    if request.instance == producer.instance:
+        return _initialized(edit, producer.identity)
+    if edit.is_decided:
+        return _no_init(_not_over(edit.name))  # It may be the work of this request that is being committed.
+    why = f"a later instance of {edit.name} has started, or the transaction of this one is over"
+    return _no_init(error(ErrorCode.INVALID_PRODUCER_EPOCH, why))
+
+
+def _initialized(
+    edit: TransactionEdit, identity: Identity, *, work_committed: bool = False
+) -> transactions_pb2.InitTransactionsResponse:
+    return transactions_pb2.InitTransactionsResponse(
+        identity=identity_form(identity),
+        work_committed=work_committed,
+        committed_work=edit.base.committed_work if edit.base is not None else None,
+    )
 
 
 def _create(
@@ -96,7 +124,9 @@ def _create(
         return _no_init(_no_producer_id())
     identity = Identity(producer_id, 0)
     work = request.work if request.HasField("work") else None
-    draft.create(request.transactional_id, TransactionProducer(identity, None, request.transaction_timeout_ms, work))
+    instance = request.instance if request.HasField("instance") else None
+    producer = TransactionProducer(identity, None, request.transaction_timeout_ms, work, instance)
+    draft.create(request.transactional_id, producer)
     return transactions_pb2.InitTransactionsResponse(identity=identity_form(identity))
 
 
@@ -300,10 +330,7 @@ def _decide(
     edit.decide(decision_form(commit=commit, cause=cause, following=following, writers=writers if commit else ()))
     # Work that is committed is not started again; work that is aborted may be.
     work = None if commit else producer.work
-    if following != producer.identity:
-        edit.producer = TransactionProducer(following, producer.identity, producer.timeout_ms, work)
-    elif work != producer.work:
-        edit.producer = TransactionProducer(producer.identity, producer.former, producer.timeout_ms, work)
+    edit.producer = producer.after(following, work)
 
 
 def _repeated(

@@ -33,6 +33,7 @@ def producer_form(producer: TransactionProducer) -> transaction_log_pb2.Transact
         former=None if producer.former is None else identity_form(producer.former),
         timeout_ms=producer.timeout_ms,
         work=producer.work,
+        instance=producer.instance,
     )
 
 
@@ -43,6 +44,7 @@ def producer_of(form: transaction_log_pb2.TransactionalProducer) -> TransactionP
         identity_of(form.former) if form.HasField("former") else None,
         form.timeout_ms,
         form.work if form.HasField("work") else None,
+        form.instance if form.HasField("instance") else None,
     )
 
 

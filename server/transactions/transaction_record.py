@@ -28,12 +28,22 @@ class TransactionProducer:
         former: the identity before this one; None if it had none.
         timeout_ms: the maximum time that its transactions may be open.
         work: number of the work of its next transaction; None: not numbered.
+        instance: number of the instance that has the identity. After its transaction is decided, the next number: the
+            instance is over. None: instances are not numbered.
     """
 
     identity: Identity
     former: Identity | None
     timeout_ms: int
     work: int | None = None
+    instance: int | None = None
+
+    def after(self, following: Identity, work: int | None) -> TransactionProducer:
+        """Returns the producer after a decision."""
+        former = self.identity if following != self.identity else self.former
+        over = None if self.instance is None else self.instance + 1
+        changed = TransactionProducer(following, former, self.timeout_ms, work, over)
+        return self if changed == self else changed
 
 
 @dataclass(slots=True)

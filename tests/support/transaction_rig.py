@@ -100,10 +100,10 @@ class TransactionRig:
 
     def init(
         self, had: Identity | None = None, *, keep: bool = False, work: int | None = None, name: str = NAME,
-        timeout_ms: int = 60_000,
+        timeout_ms: int = 60_000, instance: int | None = None,
     ) -> transactions_pb2.InitTransactionsResponse:  # fmt: skip
         request = transactions_pb2.InitTransactionsRequest(
-            transactional_id=name, transaction_timeout_ms=timeout_ms, work=work
+            transactional_id=name, transaction_timeout_ms=timeout_ms, work=work, instance=instance
         )
         if had is not None:
             request.identity.producer_id, request.identity.producer_epoch = had

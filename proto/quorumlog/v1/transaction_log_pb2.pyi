@@ -161,10 +161,13 @@ class TransactionalProducer(_message.Message):
     FORMER_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     WORK_FIELD_NUMBER: _builtins.int
+    INSTANCE_FIELD_NUMBER: _builtins.int
     timeout_ms: _builtins.int
     """How long its transactions may be open, in milliseconds."""
     work: _builtins.int
     """The work of its next transaction; absent: not numbered."""
+    instance: _builtins.int
+    """Instances with lower numbers are refused; absent: instances have no numbers."""
     @_builtins.property
     def identity(self) -> _transactions_pb2.ProducerIdentity:
         """Its identity."""
@@ -180,13 +183,19 @@ class TransactionalProducer(_message.Message):
         former: _transactions_pb2.ProducerIdentity | None = ...,
         timeout_ms: _builtins.int = ...,
         work: _builtins.int | None = ...,
+        instance: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_work", b"_work", "former", b"former", "identity", b"identity", "work", b"work"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_instance", b"_instance", "_work", b"_work", "former", b"former", "identity", b"identity", "instance", b"instance", "work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_work", b"_work", "former", b"former", "identity", b"identity", "timeout_ms", b"timeout_ms", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_instance", b"_instance", "_work", b"_work", "former", b"former", "identity", b"identity", "instance", b"instance", "timeout_ms", b"timeout_ms", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__instance: _TypeAlias = _typing.Literal["instance"]  # noqa: Y015
+    _WhichOneofArgType__instance: _TypeAlias = _typing.Literal["_instance", b"_instance"]  # noqa: Y015
     _WhichOneofReturnType__work: _TypeAlias = _typing.Literal["work"]  # noqa: Y015
     _WhichOneofArgType__work: _TypeAlias = _typing.Literal["_work", b"_work"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__instance) -> _WhichOneofReturnType__instance | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__work) -> _WhichOneofReturnType__work | None: ...
 
 Global___TransactionalProducer: _TypeAlias = TransactionalProducer  # noqa: Y015

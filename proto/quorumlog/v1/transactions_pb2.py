@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from quorumlog.v1 import errors_pb2 as quorumlog_dot_v1_dot_errors__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fquorumlog/v1/transactions.proto\x12\x0cquorumlog.v1\x1a\x19quorumlog/v1/errors.proto\"/\n\x10TransactionPlace\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\r\n\x05index\x18\x02 \x01(\x04\"?\n\x10ProducerIdentity\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x02 \x01(\x05\"O\n\x16TransactionParticipant\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x10\n\x08group_id\x18\x03 \x01(\t\"\xb5\x01\n\x17InitTransactionsRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x1e\n\x16transaction_timeout_ms\x18\x02 \x01(\r\x12\x30\n\x08identity\x18\x03 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12\x11\n\x04work\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\ntimeout_ms\x18\x05 \x01(\rB\x07\n\x05_work\"\x88\x01\n\x18InitTransactionsResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x30\n\x08identity\x18\x02 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12\x16\n\x0ework_committed\x18\x03 \x01(\x08\"x\n\x16JoinTransactionRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x30\n\x08identity\x18\x02 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12\x12\n\ntimeout_ms\x18\x03 \x01(\r\"o\n\x17JoinTransactionResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x30\n\x08identity\x18\x02 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\"\xb5\x01\n\x17\x41\x64\x64ToTransactionRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x30\n\x08identity\x18\x02 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12:\n\x0cparticipants\x18\x03 \x03(\x0b\x32$.quorumlog.v1.TransactionParticipant\x12\x12\n\ntimeout_ms\x18\x04 \x01(\r\">\n\x18\x41\x64\x64ToTransactionResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\"\xae\x01\n\x15\x45ndTransactionRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x30\n\x08identity\x18\x02 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12\x0e\n\x06\x63ommit\x18\x03 \x01(\x08\x12\x14\n\x0craises_epoch\x18\x04 \x01(\x08\x12\x0f\n\x07writers\x18\x05 \x03(\x03\x12\x12\n\ntimeout_ms\x18\x06 \x01(\r\"\x89\x01\n\x16\x45ndTransactionResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x30\n\x08identity\x18\x02 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12\x19\n\x11markers_committed\x18\x03 \x01(\x08*\xb8\x01\n\x10TransactionCause\x12!\n\x1dTRANSACTION_CAUSE_UNSPECIFIED\x10\x00\x12\x1e\n\x1aTRANSACTION_CAUSE_PRODUCER\x10\x01\x12\x1d\n\x19TRANSACTION_CAUSE_TIMEOUT\x10\x02\x12\"\n\x1eTRANSACTION_CAUSE_NEW_INSTANCE\x10\x03\x12\x1e\n\x1aTRANSACTION_CAUSE_OPERATOR\x10\x04\x32\x91\x03\n\x0cTransactions\x12\x61\n\x10InitTransactions\x12%.quorumlog.v1.InitTransactionsRequest\x1a&.quorumlog.v1.InitTransactionsResponse\x12^\n\x0fJoinTransaction\x12$.quorumlog.v1.JoinTransactionRequest\x1a%.quorumlog.v1.JoinTransactionResponse\x12\x61\n\x10\x41\x64\x64ToTransaction\x12%.quorumlog.v1.AddToTransactionRequest\x1a&.quorumlog.v1.AddToTransactionResponse\x12[\n\x0e\x45ndTransaction\x12#.quorumlog.v1.EndTransactionRequest\x1a$.quorumlog.v1.EndTransactionResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fquorumlog/v1/transactions.proto\x12\x0cquorumlog.v1\x1a\x19quorumlog/v1/errors.proto\"/\n\x10TransactionPlace\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\r\n\x05index\x18\x02 \x01(\x04\"?\n\x10ProducerIdentity\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x02 \x01(\x05\"O\n\x16TransactionParticipant\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x10\n\x08group_id\x18\x03 \x01(\t\"\xd9\x01\n\x17InitTransactionsRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x1e\n\x16transaction_timeout_ms\x18\x02 \x01(\r\x12\x30\n\x08identity\x18\x03 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12\x11\n\x04work\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\ntimeout_ms\x18\x05 \x01(\r\x12\x15\n\x08instance\x18\x06 \x01(\x04H\x01\x88\x01\x01\x42\x07\n\x05_workB\x0b\n\t_instance\"\xb8\x01\n\x18InitTransactionsResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x30\n\x08identity\x18\x02 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12\x16\n\x0ework_committed\x18\x03 \x01(\x08\x12\x1b\n\x0e\x63ommitted_work\x18\x04 \x01(\x04H\x00\x88\x01\x01\x42\x11\n\x0f_committed_work\"x\n\x16JoinTransactionRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x30\n\x08identity\x18\x02 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12\x12\n\ntimeout_ms\x18\x03 \x01(\r\"o\n\x17JoinTransactionResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x30\n\x08identity\x18\x02 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\"\xb5\x01\n\x17\x41\x64\x64ToTransactionRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x30\n\x08identity\x18\x02 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12:\n\x0cparticipants\x18\x03 \x03(\x0b\x32$.quorumlog.v1.TransactionParticipant\x12\x12\n\ntimeout_ms\x18\x04 \x01(\r\">\n\x18\x41\x64\x64ToTransactionResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\"\xae\x01\n\x15\x45ndTransactionRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x30\n\x08identity\x18\x02 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12\x0e\n\x06\x63ommit\x18\x03 \x01(\x08\x12\x14\n\x0craises_epoch\x18\x04 \x01(\x08\x12\x0f\n\x07writers\x18\x05 \x03(\x03\x12\x12\n\ntimeout_ms\x18\x06 \x01(\r\"\x89\x01\n\x16\x45ndTransactionResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x30\n\x08identity\x18\x02 \x01(\x0b\x32\x1e.quorumlog.v1.ProducerIdentity\x12\x19\n\x11markers_committed\x18\x03 \x01(\x08*\xb8\x01\n\x10TransactionCause\x12!\n\x1dTRANSACTION_CAUSE_UNSPECIFIED\x10\x00\x12\x1e\n\x1aTRANSACTION_CAUSE_PRODUCER\x10\x01\x12\x1d\n\x19TRANSACTION_CAUSE_TIMEOUT\x10\x02\x12\"\n\x1eTRANSACTION_CAUSE_NEW_INSTANCE\x10\x03\x12\x1e\n\x1aTRANSACTION_CAUSE_OPERATOR\x10\x04\x32\x91\x03\n\x0cTransactions\x12\x61\n\x10InitTransactions\x12%.quorumlog.v1.InitTransactionsRequest\x1a&.quorumlog.v1.InitTransactionsResponse\x12^\n\x0fJoinTransaction\x12$.quorumlog.v1.JoinTransactionRequest\x1a%.quorumlog.v1.JoinTransactionResponse\x12\x61\n\x10\x41\x64\x64ToTransaction\x12%.quorumlog.v1.AddToTransactionRequest\x1a&.quorumlog.v1.AddToTransactionResponse\x12[\n\x0e\x45ndTransaction\x12#.quorumlog.v1.EndTransactionRequest\x1a$.quorumlog.v1.EndTransactionResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'quorumlog.v1.transactions_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TRANSACTIONCAUSE']._serialized_start=1395
-  _globals['_TRANSACTIONCAUSE']._serialized_end=1579
+  _globals['_TRANSACTIONCAUSE']._serialized_start=1479
+  _globals['_TRANSACTIONCAUSE']._serialized_end=1663
   _globals['_TRANSACTIONPLACE']._serialized_start=76
   _globals['_TRANSACTIONPLACE']._serialized_end=123
   _globals['_PRODUCERIDENTITY']._serialized_start=125
@@ -41,21 +41,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TRANSACTIONPARTICIPANT']._serialized_start=190
   _globals['_TRANSACTIONPARTICIPANT']._serialized_end=269
   _globals['_INITTRANSACTIONSREQUEST']._serialized_start=272
-  _globals['_INITTRANSACTIONSREQUEST']._serialized_end=453
-  _globals['_INITTRANSACTIONSRESPONSE']._serialized_start=456
-  _globals['_INITTRANSACTIONSRESPONSE']._serialized_end=592
-  _globals['_JOINTRANSACTIONREQUEST']._serialized_start=594
-  _globals['_JOINTRANSACTIONREQUEST']._serialized_end=714
-  _globals['_JOINTRANSACTIONRESPONSE']._serialized_start=716
-  _globals['_JOINTRANSACTIONRESPONSE']._serialized_end=827
-  _globals['_ADDTOTRANSACTIONREQUEST']._serialized_start=830
-  _globals['_ADDTOTRANSACTIONREQUEST']._serialized_end=1011
-  _globals['_ADDTOTRANSACTIONRESPONSE']._serialized_start=1013
-  _globals['_ADDTOTRANSACTIONRESPONSE']._serialized_end=1075
-  _globals['_ENDTRANSACTIONREQUEST']._serialized_start=1078
-  _globals['_ENDTRANSACTIONREQUEST']._serialized_end=1252
-  _globals['_ENDTRANSACTIONRESPONSE']._serialized_start=1255
-  _globals['_ENDTRANSACTIONRESPONSE']._serialized_end=1392
-  _globals['_TRANSACTIONS']._serialized_start=1582
-  _globals['_TRANSACTIONS']._serialized_end=1983
+  _globals['_INITTRANSACTIONSREQUEST']._serialized_end=489
+  _globals['_INITTRANSACTIONSRESPONSE']._serialized_start=492
+  _globals['_INITTRANSACTIONSRESPONSE']._serialized_end=676
+  _globals['_JOINTRANSACTIONREQUEST']._serialized_start=678
+  _globals['_JOINTRANSACTIONREQUEST']._serialized_end=798
+  _globals['_JOINTRANSACTIONRESPONSE']._serialized_start=800
+  _globals['_JOINTRANSACTIONRESPONSE']._serialized_end=911
+  _globals['_ADDTOTRANSACTIONREQUEST']._serialized_start=914
+  _globals['_ADDTOTRANSACTIONREQUEST']._serialized_end=1095
+  _globals['_ADDTOTRANSACTIONRESPONSE']._serialized_start=1097
+  _globals['_ADDTOTRANSACTIONRESPONSE']._serialized_end=1159
+  _globals['_ENDTRANSACTIONREQUEST']._serialized_start=1162
+  _globals['_ENDTRANSACTIONREQUEST']._serialized_end=1336
+  _globals['_ENDTRANSACTIONRESPONSE']._serialized_start=1339
+  _globals['_ENDTRANSACTIONRESPONSE']._serialized_end=1476
+  _globals['_TRANSACTIONS']._serialized_start=1666
+  _globals['_TRANSACTIONS']._serialized_end=2067
 # @@protoc_insertion_point(module_scope)

@@ -147,6 +147,7 @@ class InitTransactionsRequest(_message.Message):
     IDENTITY_FIELD_NUMBER: _builtins.int
     WORK_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    INSTANCE_FIELD_NUMBER: _builtins.int
     transactional_id: _builtins.str
     """The transactional id."""
     transaction_timeout_ms: _builtins.int
@@ -155,6 +156,10 @@ class InitTransactionsRequest(_message.Message):
     """A number of the work that the next transaction does. Numbers increase. Work whose number is committed is not begun."""
     timeout_ms: _builtins.int
     """How long the request may take, in milliseconds; 0: the usual time."""
+    instance: _builtins.int
+    """The number of an instance that has several processes. They all receive the same identity, until its transaction is
+    decided. Later instances have higher numbers; a lower one is refused. Not set: the instance is one process.
+    """
     @_builtins.property
     def identity(self) -> Global___ProducerIdentity:
         """The identity that this instance has had (KIP-360); absent: it is new."""
@@ -167,13 +172,19 @@ class InitTransactionsRequest(_message.Message):
         identity: Global___ProducerIdentity | None = ...,
         work: _builtins.int | None = ...,
         timeout_ms: _builtins.int = ...,
+        instance: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_work", b"_work", "identity", b"identity", "work", b"work"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_instance", b"_instance", "_work", b"_work", "identity", b"identity", "instance", b"instance", "work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_work", b"_work", "identity", b"identity", "timeout_ms", b"timeout_ms", "transaction_timeout_ms", b"transaction_timeout_ms", "transactional_id", b"transactional_id", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_instance", b"_instance", "_work", b"_work", "identity", b"identity", "instance", b"instance", "timeout_ms", b"timeout_ms", "transaction_timeout_ms", b"transaction_timeout_ms", "transactional_id", b"transactional_id", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__instance: _TypeAlias = _typing.Literal["instance"]  # noqa: Y015
+    _WhichOneofArgType__instance: _TypeAlias = _typing.Literal["_instance", b"_instance"]  # noqa: Y015
     _WhichOneofReturnType__work: _TypeAlias = _typing.Literal["work"]  # noqa: Y015
     _WhichOneofArgType__work: _TypeAlias = _typing.Literal["_work", b"_work"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__instance) -> _WhichOneofReturnType__instance | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__work) -> _WhichOneofReturnType__work | None: ...
 
 Global___InitTransactionsRequest: _TypeAlias = InitTransactionsRequest  # noqa: Y015
@@ -187,8 +198,11 @@ class InitTransactionsResponse(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     IDENTITY_FIELD_NUMBER: _builtins.int
     WORK_COMMITTED_FIELD_NUMBER: _builtins.int
+    COMMITTED_WORK_FIELD_NUMBER: _builtins.int
     work_committed: _builtins.bool
     """True: work of the requested number or a later one is committed. The identity has not changed."""
+    committed_work: _builtins.int
+    """The number of the newest work that is committed; absent: none, or the transactional id was not used for long."""
     @_builtins.property
     def error(self) -> _errors_pb2.Error:
         """Set on failure."""
@@ -203,12 +217,15 @@ class InitTransactionsResponse(_message.Message):
         error: _errors_pb2.Error | None = ...,
         identity: Global___ProducerIdentity | None = ...,
         work_committed: _builtins.bool = ...,
+        committed_work: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "identity", b"identity"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_committed_work", b"_committed_work", "committed_work", b"committed_work", "error", b"error", "identity", b"identity"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "identity", b"identity", "work_committed", b"work_committed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_committed_work", b"_committed_work", "committed_work", b"committed_work", "error", b"error", "identity", b"identity", "work_committed", b"work_committed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__committed_work: _TypeAlias = _typing.Literal["committed_work"]  # noqa: Y015
+    _WhichOneofArgType__committed_work: _TypeAlias = _typing.Literal["_committed_work", b"_committed_work"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__committed_work) -> _WhichOneofReturnType__committed_work | None: ...
 
 Global___InitTransactionsResponse: _TypeAlias = InitTransactionsResponse  # noqa: Y015
 

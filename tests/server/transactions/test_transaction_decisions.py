@@ -427,6 +427,43 @@ def test_repeated_commit_with_other_writers(rig: TransactionRig) -> None:
     assert rig.end(driver, writers=[second.producer_id]).error.code == ErrorCode.INVALID_TXN_STATE
 
 
+def test_processes_of_an_instance_have_one_identity(rig: TransactionRig) -> None:
+    first = rig.init(instance=20, work=7, keep=True)
+    assert rig.init(instance=20, work=7).identity == first.identity
+    driver = rig.identity(instance=20, work=7)
+    assert driver == Identity(1, 0)
+    writer = rig.writer(driver)
+    assert rig.identity(instance=20, work=7) == driver
+    assert rig.end(driver, writers=[writer.producer_id], keep=True).identity.producer_epoch == 1
+    assert rig.init(instance=20, work=7).error.code == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert rig.init(instance=20, work=7).work_committed
+    assert rig.init(instance=20, work=8).error.code == ErrorCode.INVALID_PRODUCER_EPOCH
+    following = rig.init(instance=22, work=8)
+    assert following.committed_work == 7 and following.identity.producer_epoch == 2
+
+
+def test_an_instance_fences_those_before_it(rig: TransactionRig) -> None:
+    old = rig.identity(instance=20, work=7)
+    rig.writer(old)
+    new = rig.identity(instance=30, work=7)
+    assert new.epoch == old.epoch + 1
+    assert rig.record.open is None
+    assert rig.init(instance=20, work=7).error.code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert rig.identity(instance=30, work=7) == new
+    assert rig.identity() == Identity(new.producer_id, new.epoch + 1)
+    assert rig.init(instance=30, work=7).error.code == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_an_instance_ends_with_its_transaction(rig: TransactionRig) -> None:
+    """A process that starts after the timeout must not begin another transaction, without the writers before it."""
+    driver = rig.identity(instance=20, work=7)
+    rig.writer(driver)
+    rig.expire()
+    assert rig.init(instance=20, work=7).error.code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert rig.join(driver).error.code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert rig.identity(instance=22, work=7).epoch == driver.epoch + 2
+
+
 def test_work_is_committed_once(rig: TransactionRig) -> None:
     driver = rig.identity(work=7)
     rig.writer(driver)
