@@ -28,6 +28,7 @@ Writing:
 
 - ``write_options``: the options of a write.
 - ``sink``: entry points of Spark's API in a task, and exactly-once writes of rows.
+- ``transactional_sink``: the same in transactions; ``transaction_calls``: its requests to their coordinator.
 - ``rows_to_records``: rows as records for topics and partitions; ``sending``: passes them to a producer.
 - ``write_attempt``: one run of work that may be repeated; ``prior_attempts``: records written by earlier runs;
   ``duplicate_rows``: rows that equal those of other tasks of such a run.

@@ -37,7 +37,7 @@ READS = (
 )
 BATCH_READS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 STREAM_READS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "groupId")
-WRITES = ("topic", "compression")
+WRITES = ("topic", "compression", "transactional", "transactionTimeout")
 BATCH_WRITES = ("transactionId", "transactionEpoch")
 _PURPOSES: dict[str, tuple[str, ...]] = {
     "any": (*SERVERS, *SECURITY),

@@ -43,10 +43,11 @@ MAX_HELD_BYTES = 64 << 20
 #: Rows are sent in portions of this size: enough for whole batches of several partitions.
 _PORTION_BYTES = 8 << 20
 #: Buffer of a producer.
-_BUFFER_BYTES = 64 << 20
-_BATCH_BYTES = 1 << 20
+BUFFER_BYTES = 64 << 20
+#: Size of a batch of a producer.
+BATCH_BYTES = 1 << 20
 #: A node's limit of a row: the topic's limit is lower or equal.
-_LARGEST_ROW_BYTES = 8 << 20
+LARGEST_ROW_BYTES = 8 << 20
 #: A task of the same name that was given up may still be writing: its new records are read back again. Limit
 #: of consecutive attempts without new records, because its last records are visible only once they are committed.
 _ATTEMPTS = 5
@@ -145,13 +146,13 @@ def write_through(options: WriteOptions, task: int, batches: Iterable[pa.RecordB
     shapes: dict[str, TopicShape] = {}
     with _producer(options) as producer:
         sender = BatchSender(producer)
-        for rows in _portions(options, batches):
-            topics = _topics_of(options, rows)
+        for rows in portions(options, batches):
+            topics = topics_in(options, rows)
             new = [topic for topic in topics if topic not in shapes]
             if new:
                 shapes |= shapes_of(options, new)
             here = {topic: shapes[topic] for topic in topics}
-            sender.send(_pieces(rows, Spread(here, time.time_ns() // 1_000_000, task, records)))
+            sender.send(pieces_of(rows, Spread(here, time.time_ns() // 1_000_000, task, records)))
             records += rows.num_rows
         sender.finish()
     return Written(records)
@@ -173,13 +174,18 @@ def write_once(
         DeliveryError: rows cannot be written, or differ from those of an earlier run; the message names the topic and
             the reason.
     """
-    coming = _limited(_portions(options, batches))
+    coming = _limited(portions(options, batches))
     # The topics are claimed before anything is written: a topic column must be known completely.
     come = list(islice(coming, None if options.topic is None else 1))
-    topics = _topics_of(options, pa.concat_tables(come)) if come else []
-    shapes = _shapes_in_time(options, topics)
+    topics = topics_in(options, pa.concat_tables(come)) if come else []
+    shapes = shapes_in_time(options, topics)
     nodes = nodes_at(options.bootstrap_servers)
     work = runs.begin_work(nodes, name, run_of_work or _new_run(), time.time_ns() // 1_000_000)
+    if work.run.startswith(runs.TRANSACTIONAL_RUN):
+        raise DeliveryError(
+            f"number {name.epoch} of {name.work} was begun in a transaction, and may be committed: run it with option"
+            " transactional=true until it is done, then continue with transactional=false"
+        )
     run = runs.begin(nodes, name, topics, first_look(options, shapes, work.timestamp_ms))
     note = run.note.seen_with(shapes)
     how = Spread(shapes, note.timestamp_ms, name.turn, first_counts=note.partition_counts)
@@ -227,7 +233,7 @@ def _settle(options: WriteOptions, name: runs.Name, written: Sequence[Written], 
         claims: of all its tasks, and of those that this run does not have.
     """
     lost = [claim for claim in claims if claim.task >= len(written)]
-    shapes = _shapes_in_time(options, sorted({topic for message in written for topic in message.topics}))
+    shapes = shapes_in_time(options, sorted({topic for message in written for topic in message.topics}))
     held = [(message, rows) for message in written if message.held for rows in message.held.rows]
     # Their records are read back only when they add no more.
     _take_names(options, name, shapes, lost)
@@ -312,7 +318,7 @@ def _write_first(
         with _producer(options, name, run) as producer:
             sender = BatchSender(producer)
             for rows in chain(tuple(come), _kept(coming, come)):
-                sender.send(_pieces(rows, how))
+                sender.send(pieces_of(rows, how))
             sender.finish()
             producer.end_epoch()
     except DuplicateSequenceMismatchError:
@@ -421,7 +427,7 @@ def _add(
     return True
 
 
-def _portions(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def portions(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Yields Spark's batches, combined: stored batches must not depend on the sizes of Spark's."""
     gathered: list[pa.Table] = []
     size_bytes = 0
@@ -449,7 +455,8 @@ def _limited(portions: Iterator[pa.Table]) -> Iterator[pa.Table]:
         yield rows
 
 
-def _topics_of(options: WriteOptions, rows: pa.Table) -> list[str]:
+def topics_in(options: WriteOptions, rows: pa.Table) -> list[str]:
+    """Returns the topics of rows."""
     return rows_to_records.topics_of(rows) if options.topic is None else [options.topic]
 
 
@@ -491,7 +498,7 @@ def shapes_of(options: WriteOptions, topics: list[str]) -> dict[str, TopicShape]
     return {topic: shapes[topic] for topic in topics}
 
 
-def _shapes_in_time(options: WriteOptions, topics: list[str]) -> dict[str, TopicShape]:
+def shapes_in_time(options: WriteOptions, topics: list[str]) -> dict[str, TopicShape]:
     """Returns the present topics. A running query survives nodes that do not answer for some time."""
     patience = Patience()
     while True:
@@ -512,9 +519,9 @@ def _producer(
         **asdict(security_of(options.bootstrap_servers)),
         client_id="quorumlog-spark",
         compression_type=options.compression,
-        batch_size=_BATCH_BYTES,
-        max_request_size=_LARGEST_ROW_BYTES,
-        buffer_memory=_BUFFER_BYTES,
+        batch_size=BATCH_BYTES,
+        max_request_size=LARGEST_ROW_BYTES,
+        buffer_memory=BUFFER_BYTES,
         producer_name=None if name is None else name.producer,
         producer_epoch=None if name is None else name.epoch,
         epoch_records=stored,
@@ -523,7 +530,7 @@ def _producer(
     )
 
 
-def _pieces(rows: pa.Table, how: Spread) -> Iterator[Piece]:
+def pieces_of(rows: pa.Table, how: Spread) -> Iterator[Piece]:
     """Returns rows as batches, with partitions in turn: their leaders work in parallel."""
     return _in_turn([_cut(target, records, how) for target, records in rows_to_records.spread(rows, how)])
 

@@ -36,6 +36,7 @@ from quorumlog.sdk.spark.rows_to_records import check_columns
 from quorumlog.sdk.spark.sink import LogStreamWriter, LogWriter
 from quorumlog.sdk.spark.stream_source import LogStreamReader
 from quorumlog.sdk.spark.tasks import tasks_of
+from quorumlog.sdk.spark.transactional_sink import TransactionalStreamWriter, TransactionalWriter
 from quorumlog.sdk.spark.write_options import parse_write_options
 
 
@@ -74,7 +75,7 @@ class QuorumlogDataSource(DataSource):
                 raise OptionError("mode overwrite has no meaning for a log: use .mode('append')")
             options = parse_write_options(self.options, streaming=False)
             check_columns(schema, options.topic)
-            return LogWriter(options)
+            return TransactionalWriter(options) if options.transactional else LogWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Returns a streaming write of rows with the columns in ``schema``."""
@@ -83,7 +84,7 @@ class QuorumlogDataSource(DataSource):
                 raise OptionError("output mode complete has no meaning for a log: use append")
             options = parse_write_options(self.options, streaming=True)
             check_columns(schema, options.topic)
-            return LogStreamWriter(options)
+            return TransactionalStreamWriter(options) if options.transactional else LogStreamWriter(options)
 
 
 class LogReader(DataSourceReader):

@@ -31,6 +31,8 @@ _Answer = TypeVar("_Answer")
 #: A cluster's limit of a note.
 _MAX_NOTE_BYTES = 1024
 _TIMEOUT_S = 10.0
+#: The names of runs that write in transactions begin with this.
+TRANSACTIONAL_RUN = "in-transaction-"
 #: Suffixes of the names of tasks after that of their work, and of names that store a claim that was taken away.
 _TASK = re.compile(r"(?P<task>0|[1-9][0-9]*)(-(?P<taken>[0-9]+)-taken)?")
 #: Limit of names in one deletion request.
@@ -192,10 +194,12 @@ class WorkRun(NamedTuple):
         is_first: True if no other run has started it before.
         timestamp_ms: start of the first run: all its tasks, and those of later runs, use it for records without a
             timestamp.
+        run: name of the first run.
     """
 
     is_first: bool
     timestamp_ms: int
+    run: str
 
 
 class WorkEnd(NamedTuple):
@@ -255,7 +259,7 @@ def begin_work(nodes: Nodes, name: Name, run: str, now_ms: int) -> WorkRun:
     own = json.dumps({"n": run, "t": now_ms}, separators=(",", ":")).encode()
     response = _ask(nodes, pb.InitProducerIdRequest(name=f"{name.work}-begun", epoch=name.epoch, note=own))
     kept = json.loads(response.note or own)
-    return WorkRun(kept["n"] == run, kept["t"])
+    return WorkRun(kept["n"] == run, kept["t"], kept["n"])
 
 
 def begin(nodes: Nodes, name: Name, topics: list[str], note: Note) -> WriteRun:

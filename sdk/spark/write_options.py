@@ -11,6 +11,8 @@ from quorumlog.sdk.spark.option_values import GivenOptions
 _CODECS = ("none", "lz4", "zstd")
 #: With a task number appended, it is the name of a producer.
 _MAX_TRANSACTION_ID = 200
+#: What a cluster allows.
+_MAX_TRANSACTION_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,8 @@ class WriteOptions:
         transaction_id: prevents a repeated batch query from adding rows again; None without that.
         compression: none, lz4 or zstd.
         transaction_epoch: number of the job among successive jobs with the same ``transaction_id``.
+        transactional: write in transactions, so that all rows of a micro-batch or job become visible at once.
+        transaction_timeout_ms: how long such a transaction may be open.
     """
 
     bootstrap_servers: str
@@ -29,6 +33,8 @@ class WriteOptions:
     transaction_id: str | None
     compression: str
     transaction_epoch: int = 0
+    transactional: bool = False
+    transaction_timeout_ms: int = 900_000
 
 
 def parse_write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
@@ -56,6 +62,20 @@ def parse_write_options(options: Mapping[str, str], *, streaming: bool) -> Write
     compression = parsed.text("compression", "none").strip().lower()
     if compression not in _CODECS:
         raise OptionError(f"option compression is {parsed.text('compression')!r}: choose one of {', '.join(_CODECS)}")
+    transactional = parsed.boolean("transactional", default=False)
+    if transactional and not streaming and not transaction_id:
+        raise OptionError("option transactional is for jobs with a transactionId: give that too")
+    if "transactionTimeout" in parsed and not transactional:
+        raise OptionError("option transactionTimeout is for writes with transactional=true: give that too")
+    timeout_ms = parsed.duration_ms("transactionTimeout", "15m")
+    if not 1_000 <= timeout_ms <= _MAX_TRANSACTION_MS:
+        raise OptionError(f"option transactionTimeout is {parsed.text('transactionTimeout')!r}: give 1s to 1h")
     return WriteOptions(
-        parsed.bootstrap_servers(), topic or None, transaction_id or None, compression, transaction_epoch or 0
+        parsed.bootstrap_servers(),
+        topic or None,
+        transaction_id or None,
+        compression,
+        transaction_epoch or 0,
+        transactional,
+        timeout_ms,
     )

@@ -1,0 +1,242 @@
+"""Exactly-once writes in a transaction with many writers: all rows of a micro-batch become visible at once, or none.
+
+The transactional id is that of the query, and its work is the micro-batch. Spark does not tell the driver's half of a
+sink which query it writes for, so the tasks begin the transaction: all tasks of one run have the number of the run, for
+which the coordinator returns the same identity. Each task that has rows joins with a producer id of its own. The commit
+is one decision that names the writers of the tasks that count; whatever others have written is aborted.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from quorumlog.sdk.errors import QuorumlogError
+from quorumlog.sdk.producer.producer import Producer
+from quorumlog.sdk.spark import sink
+from quorumlog.sdk.spark import write_attempt as runs
+from quorumlog.sdk.spark.errors import DeliveryError, plain_errors
+from quorumlog.sdk.spark.nodes import nodes_at
+from quorumlog.sdk.spark.planning import TopicShape
+from quorumlog.sdk.spark.rows_to_records import Spread
+from quorumlog.sdk.spark.sending import BatchSender
+from quorumlog.sdk.spark.servers import security_of
+from quorumlog.sdk.spark.transaction_calls import end_transaction, init_transaction
+from quorumlog.sdk.spark.write_options import WriteOptions
+from quorumlog.sdk.types import TransactionToken
+
+#: Low bits of the number of a run: random, and even, because the number after that of a run means that it is over.
+_RANDOM_BITS = 12
+#: Work that was begun longer ago may have been committed and forgotten: a transactional id expires after 7 days.
+_FORGOTTEN_MS = 6 * 86_400_000
+
+
+class Work(NamedTuple):
+    """A micro-batch of a query, or a job of a series: its transactional id, and its number."""
+
+    name: str
+    number: int
+
+
+class _Begun(NamedTuple):
+    token: TransactionToken
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionalRows(WriterCommitMessage):
+    """The result of one task.
+
+    Attributes:
+        work: that the rows belong to.
+        run: number of the run.
+        token: the transaction; None if the work was committed before.
+        writer: producer id of the task; None if it had no rows to write.
+    """
+
+    work: Work
+    run: int
+    token: TransactionToken | None
+    writer: int | None
+
+
+class TransactionalStreamWriter(DataSourceStreamArrowWriter):
+    """Writes each micro-batch in a transaction."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+        # Spark creates a writer for each run of a micro-batch, and passes copies of it to the tasks.
+        self._run = new_run()
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Writes the rows of one task of a micro-batch."""
+        task = TaskContext.get()
+        assert task is not None, "Spark writes in tasks"
+        query, batch = task.getLocalProperty("sql.streaming.queryId"), task.getLocalProperty("streaming.sql.batchId")
+        assert query is not None and batch is not None, "Spark names the query and the micro-batch of a task"
+        with plain_errors():
+            work = Work(f"spark-{query}", int(batch))
+            return write_in_transaction(self._options, work, self._run, task.partitionId(), iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Commits the micro-batch."""
+        with plain_errors():
+            commit(self._options, messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Aborts what the tasks have written, so that readers need not wait for the timeout."""
+        abort(self._options, messages)
+
+
+class TransactionalWriter(DataSourceArrowWriter):
+    """Writes the rows of a batch query with a ``transactionId`` in a transaction."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+        self._run = new_run()
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Writes the rows of one task."""
+        task = TaskContext.get()
+        assert task is not None, "Spark writes in tasks"
+        assert self._options.transaction_id is not None, "the options were checked"
+        with plain_errors():
+            work = Work(self._options.transaction_id, self._options.transaction_epoch)
+            return write_in_transaction(self._options, work, self._run, task.partitionId(), iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Commits the job."""
+        with plain_errors():
+            commit(self._options, messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Aborts what the tasks have written."""
+        abort(self._options, messages)
+
+
+def new_run() -> int:
+    """Returns the number of a run, which is higher than those of earlier ones."""
+    return (time.time_ns() // 1_000 << _RANDOM_BITS) | secrets.randbelow(1 << _RANDOM_BITS) & ~1
+
+
+def write_in_transaction(
+    options: WriteOptions, work: Work, run: int, task: int, batches: Iterable[pa.RecordBatch]
+) -> TransactionalRows:
+    """Writes the rows of one task, as Spark produces them. They become visible with :func:`commit`.
+
+    Raises:
+        DeliveryError: rows cannot be written; the message names the topic and the reason.
+        InvalidProducerEpochError: a later run has started, or the transaction was open for too long.
+    """
+    begun = _begin(options, work, run)
+    if begun is None:
+        return TransactionalRows(work, run, None, None)
+    turn, records = zlib.crc32(work.name.encode()) + work.number + task, 0
+    shapes: dict[str, TopicShape] = {}
+    with _producer(options, begun.token) as producer:
+        sender = BatchSender(producer)
+        for rows in sink.portions(options, batches):
+            topics = sink.topics_in(options, rows)
+            new = [topic for topic in topics if topic not in shapes]
+            if new:
+                shapes |= sink.shapes_in_time(options, new)
+            here = {topic: shapes[topic] for topic in topics}
+            sender.send(sink.pieces_of(rows, Spread(here, begun.timestamp_ms, turn, records)))
+            records += rows.num_rows
+        sender.finish()
+        writer = producer.finish() if records else None
+    return TransactionalRows(work, run, begun.token, writer)
+
+
+def _begin(options: WriteOptions, work: Work, run: int) -> _Begun | None:
+    """Begins the transaction of a run, or returns the one that another of its tasks has begun; None if the work is
+    committed.
+
+    The name ``-begun`` is that of the sink without transactions, too: so each of the two recognizes work of the other.
+    """
+    nodes, mine = nodes_at(options.bootstrap_servers), f"{runs.TRANSACTIONAL_RUN}{run}"
+    now_ms = time.time_ns() // 1_000_000
+    claimed = runs.begin_work(nodes, runs.Name(work.name, work.number, 0), mine, now_ms)
+    if not claimed.run.startswith(runs.TRANSACTIONAL_RUN):
+        if runs.end_of(nodes, work.name, work.number).is_complete:
+            return None
+        raise DeliveryError(
+            f"number {work.number} of {work.name} was begun without transactions, and some of its rows may be visible:"
+            " run it with option transactional=false until it is done, then continue with transactional=true"
+        )
+    started = init_transaction(nodes, work.name, work.number, run, options.transaction_timeout_ms)
+    if started.work_committed:
+        return None
+    is_old = now_ms - claimed.timestamp_ms > _FORGOTTEN_MS
+    if is_old and not claimed.is_first and not started.HasField("committed_work"):
+        raise DeliveryError(
+            f"number {work.number} of {work.name} was begun more than 6 days ago, and the cluster no longer knows"
+            " whether it was committed: see whether its rows are in the topic, and start a query with another"
+            " checkpoint, or another transactionId"
+        )
+    token = TransactionToken(work.name, started.identity.producer_id, started.identity.producer_epoch)
+    return _Begun(token, claimed.timestamp_ms)
+
+
+def _producer(options: WriteOptions, token: TransactionToken) -> Producer:
+    return Producer(
+        bootstrap_servers=options.bootstrap_servers,
+        **asdict(security_of(options.bootstrap_servers)),
+        client_id="quorumlog-spark",
+        compression_type=options.compression,
+        batch_size=sink.BATCH_BYTES,
+        max_request_size=sink.LARGEST_ROW_BYTES,
+        buffer_memory=sink.BUFFER_BYTES,
+        joins=token,
+    )
+
+
+def commit(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Commits the rows of the tasks that count, unless the work is committed already.
+
+    Raises:
+        DeliveryError: another run has fenced this one, or the transaction was open for too long.
+        QuorumlogError: the outcome is unknown. A repeated run finds out.
+    """
+    done = [message for message in messages if isinstance(message, TransactionalRows)]
+    written = [message for message in done if message.writer is not None]
+    if not written or any(message.token is None for message in done):
+        return
+    first, nodes = written[0], nodes_at(options.bootstrap_servers)
+    assert first.token is not None and all(each.token == first.token for each in written), "a run has one transaction"
+    try:
+        end_transaction(nodes, first.token, [each.writer for each in written if each.writer is not None], commit=True)
+    except QuorumlogError as error:
+        if not error.definite or not _is_committed(options, first):
+            raise DeliveryError(
+                f"number {first.work.number} of {first.work.name} is not committed: {error.message}. If it takes longer"
+                " than transactionTimeout, raise that, or limit what a micro-batch reads (maxOffsetsPerTrigger)"
+            ) from None
+
+
+def _is_committed(options: WriteOptions, one: TransactionalRows) -> bool:
+    """True if another run has committed the work."""
+    nodes = nodes_at(options.bootstrap_servers)
+    try:
+        started = init_transaction(nodes, one.work.name, one.work.number, one.run, options.transaction_timeout_ms)
+    except QuorumlogError:
+        return False
+    return started.work_committed
+
+
+def abort(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Aborts the transaction of a run that has failed, if any of its tasks has written."""
+    tokens = {each.token for each in messages if isinstance(each, TransactionalRows) and each.token is not None}
+    for token in tokens:
+        try:
+            end_transaction(nodes_at(options.bootstrap_servers), token, [], commit=False)
+        except QuorumlogError:
+            continue  # The next run, or the timeout, aborts it.
