@@ -1,7 +1,7 @@
 """Transfers between accounts that survive ``kill -9`` at any moment: each is done once, and never by half.
 
 A worker reads orders, and books each with two records: one account gives, another one receives. Both records and the
-offset of the order are one transaction. The worker is killed several times; whoever reads the accounts never sees money
+offset of the order are one transaction. The worker is killed several times; a reader of the accounts never sees money
 appear or vanish.
 """
 

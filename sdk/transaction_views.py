@@ -1,4 +1,4 @@
-"""What operators see of transactions."""
+"""Descriptions of transactions, for operators."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TransactionState(Enum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class TransactionPlace:
-    """Where a transaction started in the log of its coordinator, which identifies it."""
+    """Start of a transaction in the log of its coordinator: it identifies the transaction."""
 
     term: int
     index: int

@@ -105,7 +105,7 @@ async def find_transaction_coordinator(address: str, name: str) -> tuple[int, st
         address: of any node.
 
     Raises:
-        PortError: there is none within a minute.
+        PortError: none exists within a minute.
     """
     connection = await PortConnection.to(address)
     request = FindCoordinatorRequest(key_type=_TRANSACTION, coordinator_keys=[name])

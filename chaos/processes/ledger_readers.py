@@ -109,7 +109,7 @@ class KafkaReader(CommittedReader):
             try:
                 return int(self._consumer.get_watermark_offsets(name, timeout=_END_S)[1])
             except self._failure as failure:
-                # A node that has just started may not know the topic, and a partition may have no leader.
+                # A node that has just started may not have the topic yet, and a partition may have no leader.
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"the end of partition {name.partition} cannot be read: {failure}") from None
                 time.sleep(_RETRY_S)

@@ -80,7 +80,7 @@ class TransactionCoordinator:
         return InitializedProducer(self._token(reply.identity), reply.work_committed)
 
     async def join(self, token: TransactionToken) -> TransactionToken:
-        """Adds a writer to the transaction of a producer, which begins if none is open; returns the writer's identity.
+        """Adds a writer to the transaction of a producer, which starts if none is open; returns the writer's identity.
 
         Raises:
             InvalidProducerEpochError: the transaction is over, or another instance of the producer has started.

@@ -158,7 +158,7 @@ class PartitionState:
         self.resetting = False
 
     def commits(self, offset: int) -> None:
-        """Notes that the group has committed an offset: a transaction that begins now begins there."""
+        """Notes that the group has committed an offset: a transaction that starts now starts there."""
         self.committed = offset
         self.began = offset if self.position is not None and self.position > offset else -1
 

@@ -497,7 +497,7 @@ class ConsumerCore:
         await self.require_group("commit").commit(offsets, transaction)
 
     def transaction_committed(self, offsets: ReadOffsets) -> None:
-        """Notes that a transaction with these offsets is committed: the next one begins there. May be repeated."""
+        """Notes that a transaction with these offsets is committed: the next one starts there. May be repeated."""
         states = [state for tp, state in self.assignment.states.items() if tp in offsets]
 
         def note(saved: object) -> None:
@@ -507,7 +507,7 @@ class ConsumerCore:
         self.assignment.change(note, states)
 
     def return_to_begin(self) -> None:
-        """Moves the positions back to where the transaction began. May be repeated."""
+        """Moves the positions back to where the transaction started. May be repeated."""
         self.iteration.give_back()
         states = [state for state in self.assignment.states.values() if state.began >= 0]
 

@@ -14,7 +14,7 @@ May import: `sdk` itself, `runtime`, `records`, `cluster`.
   the end of a named producer's epoch.
 - ``request_packing``: groups batches into produce requests.
 - ``transaction``, ``async_transaction``: the ``with`` block of a transaction.
-- ``transaction_control``: how transactions begin and end, and what an interruption leaves behind.
+- ``transaction_control``: how transactions start and end, and what an interruption leaves behind.
 - ``identity``: obtains the identity of an idempotent producer.
 - ``recreated_topics``: handles topics that were deleted and created again.
 """

@@ -166,7 +166,7 @@ class Producer:
 
         Arguments:
             consumer: its offsets are committed in the transaction: those after the records that it has returned by the
-                end of the block. If the transaction is aborted, its positions return to where the transaction began.
+                end of the block. If the transaction is aborted, its positions return to where the transaction started.
                 It needs a group and ``enable_auto_commit=False``.
             work: number of the work that the transaction does, larger than all before. If it is committed already,
                 ``work_committed`` of the transaction is True, and nothing may be sent.

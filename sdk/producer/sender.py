@@ -507,7 +507,7 @@ class Sender:
 
     def _want_fresh_identity(self) -> None:
         if self._config.transactional_id is not None or (self._config.joins is not None and self._identity is not None):
-            # Its records were counted from another identity: none of them can be told from those that are missing.
+            # Its records were counted from another identity: those and the missing ones look alike.
             if self._identity is not None:
                 asyncio.get_running_loop().call_soon(self._guarded, self._lose_sequence)
         elif self._config.producer_name is not None and self._identity is not None:

@@ -53,7 +53,7 @@ class TransactionalConsumer(Protocol):
 
 
 class Phase(Enum):
-    """How far a transaction has come."""
+    """Progress of a transaction."""
 
     OPEN = auto()
     #: The commit was requested, and no answer has arrived.
@@ -69,7 +69,7 @@ class TransactionState:
         accepts: records may be sent.
         touched: the coordinator may have the transaction.
         doubtful: a request to commit has had no answer.
-        returned: the consumer's positions are back where the transaction began.
+        returned: the consumer's positions are back where the transaction started.
     """
 
     def __init__(self, consumer: TransactionalConsumer | None, work: int | None) -> None:
@@ -89,14 +89,14 @@ class TransactionState:
         self.offsets: Any = None
 
     def return_consumer(self) -> None:
-        """Moves the consumer's positions back to where the transaction began. May be repeated."""
+        """Moves the consumer's positions back to where the transaction started. May be repeated."""
         if self.consumer is not None and not self.returned:
             self.consumer.return_to_begin()
             self.returned = True
 
 
 class TransactionControl:
-    """Begins and ends the transactions of a producer, on its event loop. What concerns the consumer is called on the
+    """Starts and ends the transactions of a producer, on its event loop. What concerns the consumer is called on the
     caller's thread."""
 
     def __init__(self, config: ProducerConfig, cluster: Cluster, sender: Sender) -> None:
@@ -166,7 +166,7 @@ class TransactionControl:
         """Applies the outcome of a transaction to its consumer.
 
         Raises:
-            TransactionAbortedError: it is aborted, which nobody has been told.
+            TransactionAbortedError: it is aborted, and no call has reported that.
         """
         if former is None:
             return
@@ -182,7 +182,7 @@ class TransactionControl:
             raise TransactionAbortedError("the former transaction was aborted: run it again")
 
     async def begin(self, state: TransactionState) -> None:
-        """Begins a transaction. The first one fences former instances of the producer."""
+        """Starts a transaction. The first one fences former instances of the producer."""
         if self._token is None or state.work is not None:
             begun = await self._coordinator.init(self._config.transaction_timeout_ms, self._token, state.work)
             self._token = begun.token
@@ -196,7 +196,7 @@ class TransactionControl:
 
     def token_of(self, state: TransactionState) -> TransactionToken:
         """Returns the identity for requests in a transaction that ends."""
-        assert self._token is not None, "a transaction that has begun has an identity"
+        assert self._token is not None, "a started transaction has an identity"
         state.touched = True
         return self._token
 
@@ -225,7 +225,7 @@ class TransactionControl:
     def check_delivered(self, state: TransactionState) -> None:
         """Raises the error of the first record that has failed."""
         if state is not self._current:
-            raise TransactionAbortedError("another transaction of this producer has begun, which aborts this one")
+            raise TransactionAbortedError("another transaction of this producer has started, which aborts this one")
         if self._sender.failure is not None:
             raise self._sender.failure
 

@@ -183,7 +183,7 @@ def write_once(
     work = runs.begin_work(nodes, name, run_of_work or _new_run(), time.time_ns() // 1_000_000)
     if work.run.startswith(runs.TRANSACTIONAL_RUN):
         raise DeliveryError(
-            f"number {name.epoch} of {name.work} was begun in a transaction, and may be committed: run it with option"
+            f"number {name.epoch} of {name.work} was started in a transaction, and may be committed: run it with option"
             " transactional=true until it is done, then continue with transactional=false"
         )
     run = runs.begin(nodes, name, topics, first_look(options, shapes, work.timestamp_ms))

@@ -1,7 +1,7 @@
 """Exactly-once writes in a transaction with many writers: all rows of a micro-batch become visible at once, or none.
 
-The transactional id is that of the query, and its work is the micro-batch. Spark does not tell the driver's half of a
-sink which query it writes for, so the tasks begin the transaction: all tasks of one run have the number of the run, for
+The transactional id is that of the query, and its work is the micro-batch. Spark does not pass the query to the
+driver's half of a sink, so the tasks start the transaction: all tasks of one run have the number of the run, for
 which the coordinator returns the same identity. Each task that has rows joins with a producer id of its own. The commit
 is one decision that names the writers of the tasks that count; whatever others have written is aborted.
 """
@@ -35,8 +35,8 @@ from quorumlog.sdk.types import TransactionToken
 
 #: Low bits of the number of a run: random, and even, because the number after that of a run means that it is over.
 _RANDOM_BITS = 12
-#: Work that was begun longer ago may have been committed and forgotten: a transactional id expires after 7 days.
-_FORGOTTEN_MS = 6 * 86_400_000
+#: Work that was started longer ago may have been committed and forgotten: a transactional id expires after 365 days.
+_FORGOTTEN_MS = 360 * 86_400_000
 
 
 class Work(NamedTuple):
@@ -157,7 +157,7 @@ def write_in_transaction(
 
 
 def _begin(options: WriteOptions, work: Work, run: int) -> _Begun | None:
-    """Begins the transaction of a run, or returns the one that another of its tasks has begun; None if the work is
+    """Starts the transaction of a run, or returns the one that another of its tasks has started; None if the work is
     committed.
 
     The name ``-begun`` is that of the sink without transactions, too: so each of the two recognizes work of the other.
@@ -169,7 +169,7 @@ def _begin(options: WriteOptions, work: Work, run: int) -> _Begun | None:
         if runs.end_of(nodes, work.name, work.number).is_complete:
             return None
         raise DeliveryError(
-            f"number {work.number} of {work.name} was begun without transactions, and some of its rows may be visible:"
+            f"number {work.number} of {work.name} was started without transactions, and its rows may be visible:"
             " run it with option transactional=false until it is done, then continue with transactional=true"
         )
     started = init_transaction(nodes, work.name, work.number, run, options.transaction_timeout_ms)
@@ -178,7 +178,7 @@ def _begin(options: WriteOptions, work: Work, run: int) -> _Begun | None:
     is_old = now_ms - claimed.timestamp_ms > _FORGOTTEN_MS
     if is_old and not claimed.is_first and not started.HasField("committed_work"):
         raise DeliveryError(
-            f"number {work.number} of {work.name} was begun more than 6 days ago, and the cluster no longer knows"
+            f"number {work.number} of {work.name} was started more than 360 days ago, and the cluster has forgotten"
             " whether it was committed: see whether its rows are in the topic, and start a query with another"
             " checkpoint, or another transactionId"
         )

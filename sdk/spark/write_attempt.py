@@ -31,7 +31,7 @@ _Answer = TypeVar("_Answer")
 #: A cluster's limit of a note.
 _MAX_NOTE_BYTES = 1024
 _TIMEOUT_S = 10.0
-#: The names of runs that write in transactions begin with this.
+#: Prefix of the names of runs that write in transactions.
 TRANSACTIONAL_RUN = "in-transaction-"
 #: Suffixes of the names of tasks after that of their work, and of names that store a claim that was taken away.
 _TASK = re.compile(r"(?P<task>0|[1-9][0-9]*)(-(?P<taken>[0-9]+)-taken)?")

@@ -6,7 +6,7 @@ they repeat it on another one and start their next transaction. The delayed requ
 the order.
 
 The fence is that of one term of one coordinator. A request that is delayed on its way to another node is refused there:
-that node does not coordinate the producer. It may do so again later, and does not know what the producer did in the
+that node does not coordinate the producer. It may do so again later, and has not learned what the producer did in the
 meantime. So a connection that is older than the term does not count: the node closes it, which ends whatever is still
 under way on it, and the client connects again.
 """
@@ -23,7 +23,7 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 MAX_NAMES = 100_000
 
 
-class Connection(NamedTuple):
+class ClientConnection(NamedTuple):
     """The connection of a client that keeps its epoch.
 
     Arguments:
@@ -39,7 +39,7 @@ class ConnectionFence:
     """The connections of the producers of one coordinator in one term.
 
     Arguments:
-        began_us: when the term began on this node, on the clock of its steps.
+        began_us: start of the term on this node, on the clock of its steps.
     """
 
     def __init__(self, began_us: int, most: int = MAX_NAMES) -> None:
@@ -51,11 +51,11 @@ class ConnectionFence:
         """Returns the number of transactional ids whose connections are remembered."""
         return len(self._newest)
 
-    def is_outdated(self, connection: Connection | None) -> bool:
+    def is_outdated(self, connection: ClientConnection | None) -> bool:
         """True if a connection is older than the term: its node must close it."""
         return connection is not None and connection.opened_us <= self._began_us
 
-    def refusal(self, name: str, connection: Connection | None) -> errors_pb2.Error | None:
+    def refusal(self, name: str, connection: ClientConnection | None) -> errors_pb2.Error | None:
         """Returns the error for a request on a connection that is older than the term, or than the producer's newest;
         otherwise None.
 
@@ -70,7 +70,7 @@ class ConnectionFence:
         why = f"the producer {name} has used a newer connection since: this request was late"
         return error(ErrorCode.INVALID_TXN_STATE, why)
 
-    def accepted(self, name: str, connection: Connection | None) -> None:
+    def accepted(self, name: str, connection: ClientConnection | None) -> None:
         """Records the connection of a request that has been accepted."""
         if connection is None:
             return

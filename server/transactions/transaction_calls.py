@@ -9,7 +9,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.deciding.pending_answers import PendingAnswers
 from quorumlog.server.deciding.transaction_participants import identity_of, place_form
-from quorumlog.server.transactions.connection_fence import Connection
+from quorumlog.server.transactions.connection_fence import ClientConnection
 from quorumlog.server.transactions.transaction_decisions import (
     add_to_transaction,
     end_transaction,
@@ -64,7 +64,7 @@ class ClientCall:
         request: TransactionRequest,
         answers: PendingAnswers,
         leader: TransactionLeader,
-        connection: Connection | None,
+        connection: ClientConnection | None,
         close: Callable[[errors_pb2.Error], None],
     ) -> None:
         self.key = request.transactional_id

@@ -21,7 +21,7 @@ from quorumlog.server.step.events import ClientRequest, EndedStream
 from quorumlog.server.step.node_service import ServiceHooks, StepTime
 from quorumlog.server.step.request_context import Listener
 from quorumlog.server.step.wire_errors import error
-from quorumlog.server.transactions.connection_fence import Connection
+from quorumlog.server.transactions.connection_fence import ClientConnection
 from quorumlog.server.transactions.transaction_administration import TransactionAdministration
 from quorumlog.server.transactions.transaction_calls import (
     REQUEST_ITEMS,
@@ -140,7 +140,7 @@ class TransactionService:
         else:
             # Kafka's old clients keep their epoch. Our own get the next one with each transaction.
             is_kafka = asked.client.listener is Listener.KAFKA
-            connection = Connection(asked.stream, asked.connected_us) if is_kafka else None
+            connection = ClientConnection(asked.stream, asked.connected_us) if is_kafka else None
             close = partial(self._close, asked.stream)
             keeper.queue.submit(ClientCall(asked.request_id, request, self._answers, keeper, connection, close))
 

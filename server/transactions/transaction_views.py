@@ -1,4 +1,4 @@
-"""What operators see of transactional ids. Pure: a leader's table, and what participants have answered to it."""
+"""Views of transactional ids for operators, from a leader's table and the answers of participants. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What transactional clients consume: the offsets that they commit in their transactions, and what became of each.
+"""Offsets that transactional clients commit in their transactions, and the outcome of each.
 
 Each client reads one partition of its topic for a consumer group, and commits how far it has come in the transaction
 with its results. A client that starts, or starts again, continues at the committed offset. So what committed
@@ -20,7 +20,7 @@ from quorumlog.v1.groups_pb2 import CommitOffsetsRequest, FetchOffsetsRequest, F
 
 #: Share of seeds whose clients share groups and partitions.
 _SHARED = 0.3
-#: Epoch of a client that is no member.
+#: Epoch of a client that is not a member.
 _NO_MEMBER = -1
 _TIMEOUT_MS = 1_000
 

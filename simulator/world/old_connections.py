@@ -1,6 +1,6 @@
 """Connections of a simulated client of Kafka's that keeps its epoch from one transaction to the next.
 
-The order of its connections is all that tells a late request of such a client from one of its next transaction. Like
+Only the order of its connections distinguishes a late request of such a client from one of its next transaction. Like
 Kafka's clients, it gives up a connection on which an answer does not come, and sends the request again on another one.
 The request on the former one may still arrive, long after.
 """
@@ -32,7 +32,7 @@ class OldConnections:
     """The newest connection of a client to each node.
 
     Arguments:
-        numbers: tells the connections of all clients apart.
+        numbers: distinguishes the connections of all clients.
     """
 
     def __init__(self, name: str, numbers: count[int], cluster: SimCluster, scheduler: Scheduler) -> None:

@@ -446,7 +446,7 @@ class _Instance:
         identity = transactions_pb2.ProducerIdentity()
         identity.producer_id, identity.producer_epoch = self._identity
         request = consumption.request_in(commit, identity, adds_group=not self._is_old)
-        # A client of the first version that keeps its epoch could not tell its own late commit from the next one.
+        # A client of the first version keeps its epoch: it could not distinguish its late commit from the next one.
         if not self._is_old and self._rng.random() < self._plan.late:
             self._send_late(self._rng.choice(self._cluster.node_ids), request)
         answer, _ = yield from self._call(request, group_id)

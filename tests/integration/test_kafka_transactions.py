@@ -196,7 +196,7 @@ def test_ends_depend_on_the_isolation_level(cluster: LocalCluster, topic: str, c
 
 @pytest.mark.parametrize("sends", [True, False])
 def test_fenced_instances_fail_for_good(cluster: LocalCluster, topic: str, sends: bool) -> None:
-    """Another instance starts while a transaction is open; the former one goes on sending, or commits at once."""
+    """Another instance starts while a transaction is open; the former one continues to send, or commits at once."""
     former = producer_of(cluster, topic)
     send(former, topic, "old1")
     assert former.flush(DEADLINE_S) == 0

@@ -1,4 +1,4 @@
-"""What becomes of a transaction when its coordinator answers with each kind of error, or not at all."""
+"""The outcome of a transaction whose coordinator answers with each kind of error, or not at all."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from quorumlog.sdk.types import TransactionToken
 
 
 class Consumer:
-    """Counts how often the positions were returned, and the commits that it was told of."""
+    """Counts how often the positions were returned, and the commits that were reported to it."""
 
     def __init__(self) -> None:
         self.returned = 0

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from quorumlog.server.transactions.connection_fence import Connection, ConnectionFence
+from quorumlog.server.transactions.connection_fence import ClientConnection, ConnectionFence
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 BEGAN_US = 1_000
 
 
-def at(number: int) -> Connection:
+def at(number: int) -> ClientConnection:
     """A connection that the node has accepted in this term."""
-    return Connection(number, BEGAN_US + number)
+    return ClientConnection(number, BEGAN_US + number)
 
 
 def is_refused(fence: ConnectionFence, connection: int, name: str = "a") -> bool:
@@ -34,10 +34,10 @@ def test_requests_move_forward_only() -> None:
 
 
 def test_connections_older_than_the_term_are_refused() -> None:
-    """The producer may have used another node in the meantime, which has not told this one."""
+    """The producer may have used another node in the meantime, which has not notified this one."""
     fence = ConnectionFence(BEGAN_US)
     for opened_us, is_outdated in ((0, True), (BEGAN_US - 1, True), (BEGAN_US, True), (BEGAN_US + 1, False)):
-        connection = Connection(7, opened_us)
+        connection = ClientConnection(7, opened_us)
         problem = fence.refusal("a", connection)
         assert fence.is_outdated(connection) is is_outdated
         assert (problem is not None and problem.code == ErrorCode.NOT_COORDINATOR) is is_outdated

@@ -343,7 +343,7 @@ def test_operator_does_not_abort_the_next_transaction(rig: TransactionRig) -> No
     rig.all_answered()
     rig.enlist(b, INVOICES)
     assert rig.abort(seen).error.code == ErrorCode.INVALID_TXN_STATE
-    assert rig.record.open is not None, "the next one goes on"
+    assert rig.record.open is not None, "the next one continues"
     assert rig.ended(b) == Identity(1, 2)
 
 
@@ -455,7 +455,7 @@ def test_an_instance_fences_those_before_it(rig: TransactionRig) -> None:
 
 
 def test_an_instance_ends_with_its_transaction(rig: TransactionRig) -> None:
-    """A process that starts after the timeout must not begin another transaction, without the writers before it."""
+    """A process that starts after the timeout must not start another transaction, without the writers before it."""
     driver = rig.identity(instance=20, work=7)
     rig.writer(driver)
     rig.expire()

@@ -17,7 +17,7 @@ from quorumlog.server.deciding.stall_aware_clock import AwakeClock
 from quorumlog.server.deciding.transaction_participants import Identity, Participant
 from quorumlog.server.hosting.partition_replica import PartitionId
 from quorumlog.server.step.wire_errors import error
-from quorumlog.server.transactions.connection_fence import Connection
+from quorumlog.server.transactions.connection_fence import ClientConnection
 from quorumlog.server.transactions.transaction_calls import (
     ClientCall,
     EnlistAnswer,
@@ -122,7 +122,7 @@ class Node:
         self.answers = PendingAnswers(self.replies.__setitem__)
         self.numbers = 0
         #: Of the client, if it keeps its epoch; and the errors with which connections were closed.
-        self.connection: Connection | None = None
+        self.connection: ClientConnection | None = None
         self.closed: list[errors_pb2.Error] = []
         self.services = LeaderServices(
             self.clock, self, limits or TransactionLimits(), self.ids, self, 100, self._confirm, lambda group: None  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What operators see of transactional ids: states, filters, pages, and the participants that have not answered."""
+"""Views of transactional ids for operators: states, filters, pages, and the participants that have not answered."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ BY_ID: dict[str, tuple[Callable[[bytes], ProtoMessage], type[ProtoMessage]]] = {
 }
 #: Where the others that can name a topic are compared, or why they are not.
 ELSEWHERE = {
-    "AddToTransaction": "by the topic's id, which only those know who may describe the topic",
+    "AddToTransaction": "by the topic's id, which only users who may describe the topic receive",
     "Heartbeat": "test_a_member_hears_nothing_of_a_hidden_topic_that_comes_and_goes",
     "CreateTopics": "docs/operate/security.md: a user who may create a topic learns that its name is in use",
     "CreateAcls": "rules are about names, whether topics have them or not, and take Alter on the Cluster",

@@ -372,7 +372,7 @@ def test_operator_sees_and_aborts_a_transaction() -> None:
     assert cluster.end(a).error.code == ErrorCode.TRANSACTION_ABORTABLE
     b = cluster.finish(a, commit=False)
     assert not cluster.send(cluster.request(b, 0, "next")).HasField("error")
-    assert not aborted(cluster, seen.place).code, "that one is aborted, and the next one goes on"
+    assert not aborted(cluster, seen.place).code, "that one is aborted, and the next one continues"
     c = cluster.finish(b)
     assert not cluster.send(cluster.request(c, 0, "last")).HasField("error")
     assert aborted(cluster, seen.place).code == ErrorCode.INVALID_TXN_STATE, "it is too long ago to be known"
