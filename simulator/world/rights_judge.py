@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from google.protobuf.message import Message as ProtoMessage
 
@@ -17,7 +18,7 @@ from quorumlog.server.metadata.acl_rules import AclRule
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.step.events import ClientRequest, Effects, Event
 from quorumlog.simulator.models.committed_partition import Violation
-from quorumlog.v1 import acls_pb2, admin_pb2, groups_pb2
+from quorumlog.v1 import acls_pb2, admin_pb2, groups_pb2, transactions_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 
@@ -44,6 +45,30 @@ _SAYS_NOTHING = frozenset(
         ErrorCode.NOT_CONTROLLER,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     )
+)
+#: Types of resources by the errors that deny access to one.
+_REFUSED = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: acls_pb2.ACL_RESOURCE_TOPIC,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: acls_pb2.ACL_RESOURCE_GROUP,
+    ErrorCode.PRODUCER_NAME_AUTHORIZATION_FAILED: acls_pb2.ACL_RESOURCE_PRODUCER_NAME,
+}
+#: Resources that coordinators keep, by the type in FindCoordinators.
+_COORDINATED = {
+    groups_pb2.COORDINATOR_TYPE_GROUP: acls_pb2.ACL_RESOURCE_GROUP,
+    groups_pb2.COORDINATOR_TYPE_TRANSACTION: acls_pb2.ACL_RESOURCE_PRODUCER_NAME,
+}
+#: Requests that need Write on a transactional id as a whole.
+_Transactional: TypeAlias = (
+    transactions_pb2.InitTransactionsRequest
+    | transactions_pb2.JoinTransactionRequest
+    | transactions_pb2.AddToTransactionRequest
+    | transactions_pb2.EndTransactionRequest
+)
+_TransactionalAnswer: TypeAlias = (
+    transactions_pb2.InitTransactionsResponse
+    | transactions_pb2.JoinTransactionResponse
+    | transactions_pb2.AddToTransactionResponse
+    | transactions_pb2.EndTransactionResponse
 )
 #: All ACLs of one node at one moment.
 _Rules = tuple[AclRule, ...]
@@ -132,7 +157,9 @@ class RightsJudge:
                 continue
             what = f"operation {operation} on {name} (type {kind})"
             by = step if is_read else asked.rules
-            if code in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED):
+            if code in _REFUSED:
+                if _REFUSED[code] != kind:
+                    continue  # Access to another resource of the request is denied.
                 self.judged["refused"] += 1
                 if all(is_allowed(rules, asked.who, operation, kind, name) for rules in asked.rules):
                     raise Violation(f"node {node} refuses {asked.who} {what}, which its own ACLs allow")
@@ -176,8 +203,23 @@ class RightsJudge:
         elif isinstance(answer, admin_pb2.DescribeConfigsResponse):
             for configs in answer.results:
                 yield acls_pb2.ACL_OPERATION_DESCRIBE_CONFIGS, topic, configs.name, configs.error, True
-        elif isinstance(answer, groups_pb2.FindCoordinatorsResponse):
-            for found_group in answer.coordinators:
-                if found_group.group_id:
-                    kind = acls_pb2.ACL_RESOURCE_GROUP
-                    yield acls_pb2.ACL_OPERATION_DESCRIBE, kind, found_group.group_id, found_group.error, False
+        elif isinstance(asked, groups_pb2.FindCoordinatorsRequest):
+            assert isinstance(answer, groups_pb2.FindCoordinatorsResponse)
+            for coordinator in answer.coordinators:
+                if coordinator.group_id:
+                    kind = _COORDINATED[asked.type]
+                    yield acls_pb2.ACL_OPERATION_DESCRIBE, kind, coordinator.group_id, coordinator.error, False
+        for name, problem in _of_transactional_ids(asked, answer):
+            yield acls_pb2.ACL_OPERATION_WRITE, acls_pb2.ACL_RESOURCE_PRODUCER_NAME, name, problem, False
+
+
+def _of_transactional_ids(asked: ProtoMessage, answer: ProtoMessage) -> Iterator[tuple[str, Error]]:
+    """Yields the transactional id that a request writes with, and an error for each part of the answer."""
+    if isinstance(asked, _Transactional) and isinstance(answer, _TransactionalAnswer):
+        yield asked.transactional_id, answer.error
+    elif isinstance(asked, pb.ProduceRequest | groups_pb2.CommitOffsetsRequest) and asked.transactional_id:
+        assert isinstance(answer, pb.ProduceResponse | groups_pb2.CommitOffsetsResponse)
+        for result in answer.results:
+            # Other errors may precede the check.
+            if result.error.code in (ErrorCode.NONE, ErrorCode.PRODUCER_NAME_AUTHORIZATION_FAILED):
+                yield asked.transactional_id, result.error

@@ -15,7 +15,7 @@ from rights import rule
 from quorumlog.server.access.permissions import PERMISSIONS
 from quorumlog.simulator.models.coordinator_model import OUTSIDER, CommitLabel
 from quorumlog.simulator.models.records import text_payload
-from quorumlog.v1 import acls_pb2, admin_pb2, groups_pb2
+from quorumlog.v1 import acls_pb2, admin_pb2, groups_pb2, transaction_admin_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.entry import Codec, build_batch
@@ -136,6 +136,12 @@ BY_ID: dict[str, tuple[Callable[[bytes], ProtoMessage], type[ProtoMessage]]] = {
     "DescribePartitionLog": (
         lambda topic: admin_pb2.DescribePartitionLogRequest(topic_id=topic, after_producer_id=-1, timeout_ms=1_000),
         admin_pb2.DescribePartitionLogResponse,
+    ),
+    "DescribeProducers": (
+        lambda topic: transaction_admin_pb2.DescribeProducersRequest(
+            topic_id=topic, after_producer_id=-1, timeout_ms=1_000
+        ),
+        transaction_admin_pb2.DescribeProducersResponse,
     ),
     "RestorePartition": (
         lambda topic: admin_pb2.RestorePartitionRequest(

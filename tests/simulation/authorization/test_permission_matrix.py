@@ -52,6 +52,7 @@ KAFKA: dict[str, set[tuple[int, int]]] = {
     "LIST_OFFSETS": {(DESCRIBE, TOPICS)},
     "METADATA": {(DESCRIBE, TOPICS), (CREATE, CLUSTER), (CREATE, TOPICS)},
     "OFFSET_COMMIT": {(READ, GROUPS), (READ, TOPICS)},
+    "TXN_OFFSET_COMMIT": {(WRITE, NAMES), (READ, GROUPS), (READ, TOPICS)},
     "OFFSET_FETCH": {(DESCRIBE, GROUPS), (DESCRIBE, TOPICS)},
     "FIND_COORDINATOR": {(DESCRIBE, GROUPS), (DESCRIBE, NAMES)},
     "HEARTBEAT": {(READ, GROUPS)},
@@ -92,10 +93,9 @@ KAFKA: dict[str, set[tuple[int, int]]] = {
 }
 #: Where we ask for something else, and why.
 DIFFERENT: dict[str, tuple[set[tuple[int, int]], str]] = {
-    "Produce": ({(WRITE, TOPICS)}, "permission for a producer id is checked when it is assigned"),
+    "Produce": ({(WRITE, TOPICS), (WRITE, NAMES)}, "permission for a producer id is checked when it is assigned"),
     "ListOffsets": ({(DESCRIBE, TOPICS), (READ, TOPICS)}, "the answer to a look-up by time may hold records"),
     "Metadata": ({(DESCRIBE, TOPICS)}, "topics are not created by mentioning them"),
-    "FindCoordinators": ({(DESCRIBE, GROUPS)}, "those of transactional ids are not compared here"),
     "Heartbeat": ({(READ, GROUPS), (READ, TOPICS)}, "the coordinator assigns, and so has to check who may read"),
     "InitProducerId": (
         {(WRITE, NAMES), (IDEMPOTENT_WRITE, CLUSTER), (WRITE, TOPICS)},
@@ -179,6 +179,12 @@ def rows(topic: bytes = b"") -> dict[str, Row]:
             pb.ProduceRequest(acks=-1, **MS, batches=[pb.PartitionBatch(topic_id=topic, batch=b"no batch")]),
             on_topic(WRITE), "PRODUCE",
         ),
+        "Produce: in a transaction": Row(
+            pb.ProduceRequest(
+                acks=-1, **MS, batches=[pb.PartitionBatch(topic_id=topic, batch=b"no batch")], transactional_id=NAME
+            ),
+            [{(WRITE, NAMES, NAME), (WRITE, TOPICS, TOPIC)}], "PRODUCE",
+        ),
         "Fetch": Row(
             pb.FetchRequest(partitions=[pb.FetchPartition(topic_id=topic, leader_epoch=-1)]), on_topic(READ), "FETCH"
         ),
@@ -207,6 +213,10 @@ def rows(topic: bytes = b"") -> dict[str, Row]:
         ),
         "Metadata": Row(pb.MetadataRequest(topics=[TOPIC]), on_topic(DESCRIBE), "METADATA"),
         "Metadata: all": Row(pb.MetadataRequest(all_topics=True), on_topic(DESCRIBE), "METADATA", shown="topics"),
+        "FindCoordinators: of a transactional id": Row(
+            groups.FindCoordinatorsRequest(group_ids=[NAME], type=groups.COORDINATOR_TYPE_TRANSACTION),
+            [{(DESCRIBE, NAMES, NAME)}], "FIND_COORDINATOR",
+        ),
         "FindCoordinators": Row(
             groups.FindCoordinatorsRequest(group_ids=[GROUP]), [{(DESCRIBE, GROUPS, GROUP)}], "FIND_COORDINATOR"
         ),
@@ -221,6 +231,13 @@ def rows(topic: bytes = b"") -> dict[str, Row]:
         "CommitOffsets": Row(
             groups.CommitOffsetsRequest(group_id=GROUP, member_epoch=-1, offsets=[offset], **MS), read_both,
             "OFFSET_COMMIT",
+        ),
+        # Topics are checked once the transaction is found.
+        "CommitOffsets: in a transaction": Row(
+            groups.CommitOffsetsRequest(
+                group_id=GROUP, member_epoch=-1, offsets=[offset], transactional_id=NAME, adds_group=True, **MS
+            ),
+            [{(WRITE, NAMES, NAME), (READ, GROUPS, GROUP)}], "TXN_OFFSET_COMMIT",
         ),
         "FetchOffsets": Row(
             groups.FetchOffsetsRequest(group_id=GROUP, member_epoch=-1, **MS),
@@ -543,7 +560,8 @@ def prepare(cluster: Restricted, requests: dict[str, ProtoMessage]) -> None:
 def is_served(answer: ProtoMessage, row: Row) -> bool:
     if codes_in(answer) & REFUSED:
         return False
-    return row.shown is None or any(getattr(each, "name", "") != INTERNAL for each in getattr(answer, row.shown))
+    # The cells are about topics of records: beside these, a user may see those of coordinators.
+    return row.shown is None or any(not getattr(each, "internal", False) for each in getattr(answer, row.shown))
 
 
 def codes_in(answer: ProtoMessage) -> set[int]:
