@@ -185,8 +185,8 @@ def test_what_follows_a_definitely_failed_batch_goes_on_under_a_fresh_identity()
     assert pipeline.needs_identity
     pipeline.adopt(ProducerIdentity(8, 0), 5.0)
     assert [(b.identity, b.sequence, b.maybe_applied) for b in (second, third)] == [
-        ((8, 0, False), 0, False),
-        ((8, 0, False), 1, False),
+        (ProducerIdentity(8, 0), 0, False),
+        (ProducerIdentity(8, 0), 1, False),
     ]
     assert pipeline.due(5.0) == [second, third]
 
