@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import TypeVar
 
@@ -27,22 +28,26 @@ from quorumlog.wire.request_limits import MAX_ACL_FILTERS, MAX_ACLS_CHANGED
 ItemT = TypeVar("ItemT")
 
 
-class AclAdmin:
-    """Requests for ACLs.
+class AclAdmin(ABC):
+    """The part of :class:`AsyncAdmin` for ACLs.
 
-    Arguments:
-        limit_s: time limit of one call, in seconds.
+    Attributes:
+        _limit_s: time limit of one call, in seconds.
     """
 
-    def __init__(self, cluster: Cluster, limit_s: float) -> None:
-        self._cluster = cluster
-        self._limit_s = limit_s
+    _cluster: Cluster
+    _limit_s: float
 
-    async def create(self, rules: Sequence[ACL]) -> int:
-        """Creates ACLs, in as few requests as possible; returns how many of them are new."""
+    @abstractmethod
+    def _check_usable(self) -> None:
+        """Raises unless the client is open."""
+
+    async def create_acls(self, acls: Iterable[ACL]) -> int:
+        """Creates ACLs; see :meth:`quorumlog.sdk.Admin.create_acls`."""
+        self._check_usable()
         created = 0
-        for part in in_parts(rules, MAX_ACLS_CHANGED):
-            request = acls_pb2.CreateAclsRequest(acls=map(_acl, part), timeout_ms=self._timeout_ms)
+        for part in in_parts(checked_rules(acls), MAX_ACLS_CHANGED):
+            request = acls_pb2.CreateAclsRequest(acls=map(_acl, part), timeout_ms=int(self._limit_s * 1000))
 
             async def attempt(request: acls_pb2.CreateAclsRequest = request) -> acls_pb2.CreateAclsResponse:
                 return await self._cluster.ask_any(lambda node, limit: node.admin.CreateAcls(request, timeout=limit))
@@ -50,24 +55,28 @@ class AclAdmin:
             created += (await self._cluster.retrying(attempt, self._limit_s, "create_acls")).created
         return created
 
-    async def describe(self, wanted: ACLFilter) -> list[ACL]:
-        """Returns the ACLs that match a filter, in order."""
-        return [_rule(each) for each in (await self._describe(wanted)).acls]
+    async def describe_acls(self, acl_filter: ACLFilter | None = None) -> list[ACL]:
+        """Returns the ACLs that match a filter; see :meth:`quorumlog.sdk.Admin.describe_acls`."""
+        self._check_usable()
+        wanted = checked_filter(ACLFilter() if acl_filter is None else acl_filter)
+        return [_rule(each) for each in (await self._describe_acls(wanted)).acls]
 
-    async def delete(self, filters: Sequence[ACLFilter]) -> list[ACL]:
-        """Deletes the ACLs that match any of the filters now, and returns them.
+    async def delete_acls(self, acl_filters: Iterable[ACLFilter]) -> list[ACL]:
+        """Deletes the ACLs that match any of the filters; see :meth:`quorumlog.sdk.Admin.delete_acls`.
 
         ACLs that are created during the call stay, however often the request is repeated.
         """
+        self._check_usable()
+        filters = checked_filters(acl_filters)
         matched: dict[ACL, None] = {}
         as_of = 0
         for wanted in filters:
-            found = await self._describe(wanted)
+            found = await self._describe_acls(wanted)
             matched.update(dict.fromkeys(map(_rule, found.acls)))
             as_of = max(as_of, found.applied_index)
         for part in in_parts(filters, MAX_ACL_FILTERS):
             request = acls_pb2.DeleteAclsRequest(
-                filters=map(_filter, part), timeout_ms=self._timeout_ms, created_up_to=as_of
+                filters=map(_filter, part), timeout_ms=int(self._limit_s * 1000), created_up_to=as_of
             )
 
             async def attempt(request: acls_pb2.DeleteAclsRequest = request) -> acls_pb2.DeleteAclsResponse:
@@ -76,10 +85,16 @@ class AclAdmin:
             await self._cluster.retrying(attempt, self._limit_s, "delete_acls")
         return list(matched)
 
-    async def check(self, operation: ACLOperation, resource: ResourcePattern, principal: str | None) -> ACLDecision:
-        """Returns a node's decision whether a principal has a permission; None: the caller."""
+    async def check_acl(
+        self, operation: ACLOperation, resource: ResourcePattern, *, principal: str | None = None
+    ) -> ACLDecision:
+        """Returns whether a principal has a permission, and the ACL that decides; see
+        :meth:`quorumlog.sdk.Admin.check_acl`.
+        """
+        self._check_usable()
+        operation, resource = checked_operation(operation), checked_resource(resource)
         request = acls_pb2.CheckAclsRequest(
-            principal=principal or "",
+            principal=checked_principal(principal) or "",
             operation=acls_pb2.AclOperation.Value(f"ACL_OPERATION_{operation.value}"),
             resource_type=acls_pb2.AclResourceType.Value(f"ACL_RESOURCE_{resource.resource_type.value}"),
             resource_name=resource.resource_name,
@@ -92,17 +107,13 @@ class AclAdmin:
         rule = _rule(answer.rule) if answer.HasField("rule") else None
         return ACLDecision(answer.allowed, rule, answer.super_user, answer.enforced)
 
-    async def _describe(self, wanted: ACLFilter) -> acls_pb2.DescribeAclsResponse:
-        request = acls_pb2.DescribeAclsRequest(filter=_filter(wanted), timeout_ms=self._timeout_ms)
+    async def _describe_acls(self, wanted: ACLFilter) -> acls_pb2.DescribeAclsResponse:
+        request = acls_pb2.DescribeAclsRequest(filter=_filter(wanted), timeout_ms=int(self._limit_s * 1000))
 
         async def attempt() -> acls_pb2.DescribeAclsResponse:
             return await self._cluster.ask_any(lambda node, limit: node.admin.DescribeAcls(request, timeout=limit))
 
         return await self._cluster.retrying(attempt, self._limit_s, "describe_acls")
-
-    @property
-    def _timeout_ms(self) -> int:
-        return int(self._limit_s * 1000)
 
 
 # -- arguments --------------------------------------------------------------------------------------------------------

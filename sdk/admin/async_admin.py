@@ -6,16 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
-from quorumlog.sdk.acls import ACL, ACLDecision, ACLFilter, ACLOperation, ResourcePattern
-from quorumlog.sdk.admin.acl_admin import (
-    AclAdmin,
-    checked_filter,
-    checked_filters,
-    checked_operation,
-    checked_principal,
-    checked_resource,
-    checked_rules,
-)
+from quorumlog.sdk.admin.acl_admin import AclAdmin
 from quorumlog.sdk.admin.cluster_admin import ClusterAdmin
 from quorumlog.sdk.admin.cluster_watch import ClusterChange, checked_address, watch
 from quorumlog.sdk.admin.config import AdminConfig, AdminOptions
@@ -79,7 +70,7 @@ from quorumlog.v1 import data_plane_pb2
 
 
 @shows_options(AdminConfig)
-class AsyncAdmin(ClusterAdmin, CredentialAdmin, QuotaAdmin, TransactionAdmin):
+class AsyncAdmin(AclAdmin, ClusterAdmin, CredentialAdmin, QuotaAdmin, TransactionAdmin):
     """Administers topics, groups and the cluster, from asyncio.
 
     Same options as :class:`quorumlog.sdk.Admin`; use it on one event loop.
@@ -109,7 +100,6 @@ class AsyncAdmin(ClusterAdmin, CredentialAdmin, QuotaAdmin, TransactionAdmin):
         self._groups = GroupAdmin(self._cluster, self._limit_s)
         self._quorum = QuorumAdmin(self._cluster, self._limit_s)
         self._nodes = NodeAdmin(self._cluster, self._limit_s)
-        self._acls = AclAdmin(self._cluster, self._limit_s)
         #: Detached by an owner that closes it.
         self.when_dropped = close_when_dropped(self, self._fork, self._cluster.open_on, self._cluster.close)
 
@@ -269,31 +259,6 @@ class AsyncAdmin(ClusterAdmin, CredentialAdmin, QuotaAdmin, TransactionAdmin):
         self._check_usable()
         before_ms = checked_claim_time(claimed_before_ms)
         await delete_producers(self._cluster, checked_producer_names(names), before_ms, self._limit_s)
-
-    async def create_acls(self, acls: Iterable[ACL]) -> int:
-        """Creates ACLs; see :meth:`quorumlog.sdk.Admin.create_acls`."""
-        self._check_usable()
-        return await self._acls.create(checked_rules(acls))
-
-    async def describe_acls(self, acl_filter: ACLFilter | None = None) -> list[ACL]:
-        """Returns the ACLs that match a filter; see :meth:`quorumlog.sdk.Admin.describe_acls`."""
-        self._check_usable()
-        return await self._acls.describe(checked_filter(ACLFilter() if acl_filter is None else acl_filter))
-
-    async def delete_acls(self, acl_filters: Iterable[ACLFilter]) -> list[ACL]:
-        """Deletes the ACLs that match any of the filters; see :meth:`quorumlog.sdk.Admin.delete_acls`."""
-        self._check_usable()
-        return await self._acls.delete(checked_filters(acl_filters))
-
-    async def check_acl(
-        self, operation: ACLOperation, resource: ResourcePattern, *, principal: str | None = None
-    ) -> ACLDecision:
-        """Returns whether a principal has a permission, and the ACL that decides; see
-        :meth:`quorumlog.sdk.Admin.check_acl`.
-        """
-        self._check_usable()
-        checked = checked_operation(operation), checked_resource(resource), checked_principal(principal)
-        return await self._acls.check(*checked)
 
     async def describe_cluster(self, *, linearizable: bool = False) -> ClusterDescription:
         """Returns the brokers and the active controller; see :meth:`quorumlog.sdk.Admin.describe_cluster`."""
