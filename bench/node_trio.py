@@ -27,7 +27,7 @@ from quorumlog.server.transport.peers.peer_codec import decode_frame, encode_fra
 from quorumlog.simulator.world.durable_raft_group import DurableRaftGroup, apply_write
 from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.interface import OpeningDamage
-from quorumlog.storage.transaction import RaftGroupState, Space, Transaction
+from quorumlog.storage.transaction import RaftGroupState, Space, StorageTransaction
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1 import data_plane_pb2 as wire
 
@@ -47,7 +47,7 @@ class MemoryDisk:
         self._groups: dict[int, DurableRaftGroup] = {}
         self._rows: dict[bytes, bytes] = {}
 
-    def write(self, transaction: Transaction) -> None:
+    def write(self, transaction: StorageTransaction) -> None:
         """Carries a transaction out."""
         for write in transaction.writes:
             after = apply_write(self._groups.get(write.group), write)

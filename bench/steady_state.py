@@ -29,7 +29,7 @@ from quorumlog.server.partition.retention import BYTES_SLACK
 from quorumlog.storage.meta_pages import DATA_FILE
 from quorumlog.storage.rows import cut_slice, describe_snapshot
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import RaftGroupWrite, Transaction
+from quorumlog.storage.transaction import RaftGroupWrite, StorageTransaction
 from quorumlog.wire.entry import Codec, build_batch, entry_hash, seal_batch
 
 BATCH_BYTES = (4 << 10, 64 << 10, 1 << 20)
@@ -61,7 +61,7 @@ class _LogWriter:
         self._batch_bytes = batch_bytes
         self._logs = [_Log(group) for group in range(GROUPS)]
         self._turn = 0
-        storage.commit(Transaction(0, [RaftGroupWrite(log.group, create=CONFIGURATION) for log in self._logs]))
+        storage.commit(StorageTransaction(0, [RaftGroupWrite(log.group, create=CONFIGURATION) for log in self._logs]))
 
     def write(self, size_bytes: int) -> float:
         """Writes about that much; returns MiB per second."""
@@ -74,7 +74,7 @@ class _LogWriter:
             written += size
         return written / MIB / taken_s
 
-    def _next(self) -> tuple[Transaction, int]:
+    def _next(self) -> tuple[StorageTransaction, int]:
         writes: dict[int, RaftGroupWrite] = {}
         size = 0
         while size < TRANSACTION_BYTES:
@@ -88,7 +88,7 @@ class _LogWriter:
             last = self._logs[group].last
             write.hard_state = HardState(1, 1, last.index)
             self._trim(self._logs[group], write)
-        return Transaction(1, list(writes.values())), size
+        return StorageTransaction(1, list(writes.values())), size
 
     def _entry(self, log: _Log) -> Entry:
         size = self._rng.randint(self._batch_bytes // 2, self._batch_bytes * 3 // 2)

@@ -20,7 +20,7 @@ import lmdb
 
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import RaftGroupWrite, Transaction
+from quorumlog.storage.transaction import RaftGroupWrite, StorageTransaction
 from quorumlog.wire.entry import Codec, build_batch, entry_hash, seal_batch
 
 #: (payload bytes, groups per transaction, batches per group)
@@ -39,7 +39,7 @@ class TransactionFeed:
         )
         self._last = dict.fromkeys(range(groups), ORIGIN)
 
-    def next(self) -> Transaction:
+    def next(self) -> StorageTransaction:
         """One transaction."""
         writes = []
         for group, last in self._last.items():
@@ -53,10 +53,10 @@ class TransactionFeed:
                 entries.append(Entry(index, 1, EntryKind.BATCH, last.hash, data))
             self._last[group] = last
             writes.append(RaftGroupWrite(group, entries=entries, hard_state=HardState(1, 1, last.index)))
-        return Transaction(1, writes)
+        return StorageTransaction(1, writes)
 
 
-def rate(commit: Callable[[Transaction], None], transactions: list[Transaction]) -> float:
+def rate(commit: Callable[[StorageTransaction], None], transactions: list[StorageTransaction]) -> float:
     """Transactions per second."""
     begin = time.perf_counter()
     for transaction in transactions:
@@ -64,10 +64,10 @@ def rate(commit: Callable[[Transaction], None], transactions: list[Transaction])
     return len(transactions) / (time.perf_counter() - begin)
 
 
-def bare(environment: lmdb.Environment, database: lmdb._Database) -> Callable[[Transaction], None]:
+def bare(environment: lmdb.Environment, database: lmdb._Database) -> Callable[[StorageTransaction], None]:
     """Puts the same entries under the same keys, and nothing else."""
 
-    def commit(transaction: Transaction) -> None:
+    def commit(transaction: StorageTransaction) -> None:
         with environment.begin(write=True, db=database) as txn:
             for write in transaction.writes:
                 for entry in write.entries:
@@ -84,7 +84,9 @@ def measure(directory: Path, payload: int, groups: int, batches: int, seconds: f
     environment = lmdb.open(str(directory / "bare"), map_size=1 << 40, max_dbs=2, lib_version=0)
     plain = bare(environment, environment.open_db(b"entries"))
     with Storage(directory / "storage") as storage, environment:
-        storage.commit(Transaction(0, [RaftGroupWrite(group, create=Configuration((1,))) for group in range(groups)]))
+        storage.commit(
+            StorageTransaction(0, [RaftGroupWrite(group, create=Configuration((1,))) for group in range(groups)])
+        )
         rates: tuple[list[float], list[float]] = ([], [])
         for _ in range(ROUNDS):
             transactions = [feed.next() for _ in range(count)]

@@ -36,7 +36,7 @@ from quorumlog.storage.reserve import RESERVE_BYTES
 from quorumlog.storage.scrubbing import scrub_slice
 from quorumlog.storage.space import Room
 from quorumlog.storage.sweep import Sweeper
-from quorumlog.storage.transaction import RaftGroupState, Space, Transaction
+from quorumlog.storage.transaction import RaftGroupState, Space, StorageTransaction
 from quorumlog.storage.upgrade import repair_index
 
 #: Rows of garbage deleted per transaction: a few milliseconds of work.
@@ -294,7 +294,7 @@ class Storage:
 
     # -- writes ----------------------------------------------------------------------------------------------------
 
-    def commit(self, transaction: Transaction) -> None:
+    def commit(self, transaction: StorageTransaction) -> None:
         """Makes a transaction durable, completely or not at all: when it returns, it has been synced.
 
         Raises:
@@ -317,7 +317,7 @@ class Storage:
             self._commit(lambda txn: (self._logs, self._sweep(txn, self._garbage.copy(), self._max_deletes)))
         return bool(self._garbage)
 
-    def _write(self, txn: EngineTransaction, transaction: Transaction) -> _Written:
+    def _write(self, txn: EngineTransaction, transaction: StorageTransaction) -> _Written:
         writer = RaftGroupWriter(self._environment, txn)
         changed: dict[int, RaftGroupLog | None] = {}
         garbage = self._garbage.copy()

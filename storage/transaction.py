@@ -61,7 +61,7 @@ class RaftGroupWrite:
 
 
 @dataclass(slots=True)
-class Transaction:
+class StorageTransaction:
     """One atomic, synced write. ``number`` is returned with its completion; ``node_state`` is the node's own rows."""
 
     number: int

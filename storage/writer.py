@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from quorumlog.storage.interface import DiskFullError, FatalStorageError, StorageEngineError
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import Transaction
+from quorumlog.storage.transaction import StorageTransaction
 
 #: Transactions that may be queued. The node has one in progress; a longer queue would only show missing flow control.
 CAPACITY = 4
@@ -35,7 +35,7 @@ class StorageWriter:
         """
         self._storage = storage
         self._completed = completed
-        self._queue: queue.Queue[Transaction | None] = queue.Queue(capacity + 1)
+        self._queue: queue.Queue[StorageTransaction | None] = queue.Queue(capacity + 1)
         self._capacity = capacity
         self._stopped = False
         self._failure: StorageEngineError | None = None
@@ -43,7 +43,7 @@ class StorageWriter:
         self._thread = threading.Thread(target=self._run, name="quorumlog-storage", daemon=True)
         self._thread.start()
 
-    def submit(self, transaction: Transaction) -> None:
+    def submit(self, transaction: StorageTransaction) -> None:
         """Queues a transaction. Never blocks.
 
         Raises:
@@ -78,7 +78,7 @@ class StorageWriter:
             more_garbage = error is None
             self._completed(transaction.number, error)
 
-    def _commit(self, transaction: Transaction) -> StorageEngineError | None:
+    def _commit(self, transaction: StorageTransaction) -> StorageEngineError | None:
         if self._failure is not None:
             return self._failure
         try:

@@ -33,7 +33,7 @@ from quorumlog.sdk.producer.delivery import ArrowFuture, BatchRows, RecordFuture
 from quorumlog.sdk.producer.explanation import BatchNotes, RecordExplanation
 from quorumlog.sdk.producer.record_intake import RecordIntake, check_partition, no_key, not_replayable
 from quorumlog.sdk.producer.sender import Sender
-from quorumlog.sdk.producer.transaction_control import TransactionControl, TransactionState
+from quorumlog.sdk.producer.transaction_control import TransactionControl, TransactionProgress
 from quorumlog.sdk.records.arrow_partitioner import split_by_partition
 from quorumlog.sdk.records.record_batch import (
     BATCH_BASE_BYTES,
@@ -196,7 +196,7 @@ class ProducerCore:
         }
         return figures
 
-    def guarded(self, attempt: Callable[[], Taken], state: TransactionState | None = None) -> Callable[[], Taken]:
+    def guarded(self, attempt: Callable[[], Taken], state: TransactionProgress | None = None) -> Callable[[], Taken]:
         """Returns an attempt to add records that is refused outside of a transaction if the producer has such."""
         return attempt if self.transactions is None else self.transactions.guarded(attempt, state)
 
@@ -319,7 +319,7 @@ class AsyncProducer:
             topic, lambda: core.intake.try_send(topic, value, key, headers, partition, timestamp_ms)
         )
 
-    async def _send_in(self, state: TransactionState, topic: str, *rest: Any) -> RecordFuture:
+    async def _send_in(self, state: TransactionProgress, topic: str, *rest: Any) -> RecordFuture:
         """Sends a record of one transaction."""
         core = self._core
         core.check_usable()

@@ -20,7 +20,7 @@ from quorumlog.sdk.producer.config import ProducerConfig, ProducerOptions
 from quorumlog.sdk.producer.delivery import ArrowFuture, BatchRows, RecordFuture, RecordsFuture
 from quorumlog.sdk.producer.explanation import BatchNotes, RecordExplanation
 from quorumlog.sdk.producer.transaction import Transaction, TransactionalClient
-from quorumlog.sdk.producer.transaction_control import TransactionState
+from quorumlog.sdk.producer.transaction_control import TransactionProgress
 from quorumlog.sdk.runtime.event_loop import BackgroundLoop, LoopCall
 from quorumlog.sdk.runtime.interruptible_event import InterruptibleEvent
 from quorumlog.sdk.types import GivenHeaders
@@ -146,10 +146,10 @@ class Producer:
             return handle
         return self._until_taken(topic, lambda: self._try_send(topic, value, key, headers, partition, timestamp_ms))
 
-    def _send_guarded(self, state: TransactionState | None, *record: Any) -> RecordFuture | None:
+    def _send_guarded(self, state: TransactionProgress | None, *record: Any) -> RecordFuture | None:
         return self._core.guarded(lambda: self._core.intake.try_send(*record), state)()
 
-    def _send_in(self, state: TransactionState, topic: str, *rest: Any) -> RecordFuture:
+    def _send_in(self, state: TransactionProgress, topic: str, *rest: Any) -> RecordFuture:
         """Sends a record of one transaction."""
         self._core.check_usable()
         handle = self._send_guarded(state, topic, *rest)

@@ -62,7 +62,7 @@ class Phase(Enum):
     ABORTED = auto()
 
 
-class TransactionState:
+class TransactionProgress:
     """One transaction, from its beginning until its outcome is known.
 
     Attributes:
@@ -104,12 +104,12 @@ class TransactionControl:
         self._sender = sender
         self._coordinator = TransactionCoordinator(cluster, config.transaction_id, config.max_block_ms / 1000)
         self._lock = threading.RLock()
-        self._current: TransactionState | None = None
+        self._current: TransactionProgress | None = None
         self._token: TransactionToken | None = None
 
     # --- records -------------------------------------------------------------------------------------------------
 
-    def guarded(self, attempt: Callable[[], Result], state: TransactionState | None = None) -> Callable[[], Result]:
+    def guarded(self, attempt: Callable[[], Result], state: TransactionProgress | None = None) -> Callable[[], Result]:
         """Returns a function that makes an attempt to add records, in an open transaction only.
 
         Arguments:
@@ -129,12 +129,12 @@ class TransactionControl:
 
         return in_transaction
 
-    def stop_accepting(self, state: TransactionState) -> None:
+    def stop_accepting(self, state: TransactionProgress) -> None:
         """Accepts no more records for a transaction."""
         with self._lock:
             state.accepts = False
 
-    def token(self, state: TransactionState) -> TransactionToken:
+    def token(self, state: TransactionProgress) -> TransactionToken:
         """Returns the identity by which other writers join a transaction."""
         if state is not self._current or not state.accepts or self._token is None:
             raise IllegalStateError(_OUTSIDE)
@@ -143,7 +143,7 @@ class TransactionControl:
 
     # --- the beginning -------------------------------------------------------------------------------------------
 
-    async def finish_former(self) -> TransactionState | None:
+    async def finish_former(self) -> TransactionProgress | None:
         """Finds out the outcome of the former transaction, if an interruption or a lost answer left it open."""
         former = self._current
         if former is None:
@@ -162,7 +162,7 @@ class TransactionControl:
             await self.abort(former)
         return former
 
-    def settle(self, former: TransactionState | None) -> None:
+    def settle(self, former: TransactionProgress | None) -> None:
         """Applies the outcome of a transaction to its consumer.
 
         Raises:
@@ -181,7 +181,7 @@ class TransactionControl:
         if news:
             raise TransactionAbortedError("the former transaction was aborted: run it again")
 
-    async def begin(self, state: TransactionState) -> None:
+    async def begin(self, state: TransactionProgress) -> None:
         """Starts a transaction. The first one fences former instances of the producer."""
         if self._token is None or state.work is not None:
             begun = await self._coordinator.init(self._config.transaction_timeout_ms, self._token, state.work)
@@ -194,13 +194,13 @@ class TransactionControl:
 
     # --- the end -------------------------------------------------------------------------------------------------
 
-    def token_of(self, state: TransactionState) -> TransactionToken:
+    def token_of(self, state: TransactionProgress) -> TransactionToken:
         """Returns the identity for requests in a transaction that ends."""
         assert self._token is not None, "a started transaction has an identity"
         state.touched = True
         return self._token
 
-    async def commit(self, state: TransactionState) -> None:
+    async def commit(self, state: TransactionProgress) -> None:
         """Commits a transaction whose records were flushed.
 
         Raises:
@@ -222,14 +222,14 @@ class TransactionControl:
         state.phase = Phase.COMMITTING
         await self._decide(state)
 
-    def check_delivered(self, state: TransactionState) -> None:
+    def check_delivered(self, state: TransactionProgress) -> None:
         """Raises the error of the first record that has failed."""
         if state is not self._current:
             raise TransactionAbortedError("another transaction of this producer has started, which aborts this one")
         if self._sender.failure is not None:
             raise self._sender.failure
 
-    async def _decide(self, state: TransactionState) -> None:
+    async def _decide(self, state: TransactionProgress) -> None:
         try:
             ended = await self._coordinator.end(self.token_of(state), commit=True, writers=state.writers)
         except QuorumlogError as error:
@@ -250,7 +250,7 @@ class TransactionControl:
         self._token = ended.token
         state.phase = Phase.COMMITTED
 
-    async def abort(self, state: TransactionState) -> None:
+    async def abort(self, state: TransactionProgress) -> None:
         """Aborts a transaction.
 
         Raises:
@@ -270,7 +270,7 @@ class TransactionControl:
                 raise
         state.phase = Phase.ABORTED
 
-    async def aborted(self, state: TransactionState, cause: QuorumlogError) -> QuorumlogError:
+    async def aborted(self, state: TransactionProgress, cause: QuorumlogError) -> QuorumlogError:
         """Aborts a transaction that could not be committed; returns the error to raise."""
         try:
             await self.abort(state)

@@ -17,7 +17,7 @@ from quorumlog.raft.log import size_of
 from quorumlog.raft.membership import is_changed_by
 from quorumlog.raft.replication import NEVER
 from quorumlog.raft.types import AppendResponse, DurableToken, Entry, EntryId, Message, Ready, Snapshot
-from quorumlog.storage.transaction import RaftGroupWrite, SnapshotSlice, Transaction
+from quorumlog.storage.transaction import RaftGroupWrite, SnapshotSlice, StorageTransaction
 
 
 class StateMachine(Protocol):
@@ -82,7 +82,7 @@ class RaftHost:
         #: Groups whose replica here is not yet on disk.
         self._unborn: set[int] = set()
         self._in_flight: _Batch | None = None
-        self._transaction: Transaction | None = None
+        self._transaction: StorageTransaction | None = None
         self._number = 0
         self._timers: list[tuple[int, int]] = []
         self._armed: dict[int, int] = {}
@@ -314,7 +314,7 @@ class RaftHost:
 
     # -- the transaction --------------------------------------------------------------------------------------
 
-    def take_transaction(self, now: int) -> Transaction | None:
+    def take_transaction(self, now: int) -> StorageTransaction | None:
         """Returns the transaction to write now; None while one is in progress or if there is nothing to write."""
         self.sync_us = 0
         if self._in_flight is not None:
@@ -328,7 +328,7 @@ class RaftHost:
             return None
         self._number += 1
         self._in_flight, self._gathering = batch, _Batch()
-        self._transaction = Transaction(self._number, list(batch.writes.values()), batch.node_state)
+        self._transaction = StorageTransaction(self._number, list(batch.writes.values()), batch.node_state)
         self.in_flight_since = now
         return self._transaction
 
@@ -351,7 +351,7 @@ class RaftHost:
             self._unborn.difference_update(group for group, write in batch.writes.items() if write.create is not None)
         self._speak(now, batch)
 
-    def retry(self, number: int) -> Transaction:
+    def retry(self, number: int) -> StorageTransaction:
         """Returns the transaction that failed for lack of space, to be submitted again."""
         assert self._transaction is not None and number == self._number
         return self._transaction

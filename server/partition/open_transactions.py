@@ -64,7 +64,7 @@ def opened_by(command: OpenCommand, first_offset: int) -> OpenedTransaction:
     return OpenedTransaction(command.producer_epoch, first_offset, command.coordinator, enlisted)
 
 
-class TransactionState(NamedTuple):
+class ProducerTransaction(NamedTuple):
     """A producer's transaction at the end of a log.
 
     Arguments:
@@ -97,7 +97,7 @@ class OpenTransactions:
         self.began: int | None = None
         self._decided: dict[int, LogPlace] = {}
         self._dirty: set[int] = set()
-        self._tail: dict[int, TransactionState] = {}
+        self._tail: dict[int, ProducerTransaction] = {}
         # Leader only: decisions for which nothing was open, and since when this leadership has seen each as open (µs).
         self._remembered: NewestDecisions[int] = NewestDecisions()
         self._first_seen: dict[int, tuple[LogPlace, int]] = {}
@@ -149,12 +149,12 @@ class OpenTransactions:
 
     # -- on a leader ----------------------------------------------------------------------------------------------
 
-    def known(self, producer_id: int) -> TransactionState:
+    def known(self, producer_id: int) -> ProducerTransaction:
         """Returns the state of a producer's transaction, on a leader with its uncommitted entries."""
         tail = self._tail.get(producer_id)
         if tail is not None:
             return tail
-        return TransactionState(self.open.get(producer_id), self._decided.get(producer_id, _NOWHERE))
+        return ProducerTransaction(self.open.get(producer_id), self._decided.get(producer_id, _NOWHERE))
 
     def newest_decision(self, producer_id: int) -> LogPlace:
         """Returns the newest decision that this leader has of a producer, also one for which nothing was open."""
@@ -169,11 +169,11 @@ class OpenTransactions:
 
     def append_open(self, producer_id: int, opened: OpenedTransaction, index: int) -> None:
         """Records a command that a leader appended after its checks."""
-        self._tail[producer_id] = TransactionState(opened, self.known(producer_id).decided, -1, index)
+        self._tail[producer_id] = ProducerTransaction(opened, self.known(producer_id).decided, -1, index)
 
     def append_marker(self, header: BatchHeader, marker: bytes, offset: int, index: int) -> None:
         """Records a marker that a leader appended after its checks."""
-        self._tail[header.producer_id] = TransactionState(None, decided_in(marker), offset, index)
+        self._tail[header.producer_id] = ProducerTransaction(None, decided_in(marker), offset, index)
 
     def drop_tail(self) -> None:
         """Drops what only a leader has, at the start and the end of a leadership."""

@@ -38,7 +38,7 @@ from quorumlog.server.transport.peers.disk_loss_report import report_loss
 from quorumlog.server.transport.peers.peer_links import PeerLinks
 from quorumlog.server.transport.supervision import Supervisor
 from quorumlog.storage.interface import StorageEngineError
-from quorumlog.storage.transaction import Transaction
+from quorumlog.storage.transaction import StorageTransaction
 from quorumlog.v1 import admin_pb2
 
 #: Storage transactions that take this long are logged.
@@ -82,7 +82,7 @@ class DrivenNode(Protocol):
 class TransactionWriter(Protocol):
     """The storage thread."""
 
-    def submit(self, transaction: Transaction) -> None:
+    def submit(self, transaction: StorageTransaction) -> None:
         """Queues a transaction; its completion is reported once it is durable."""
 
 
@@ -270,7 +270,7 @@ class Driver:
         if self._audit is not None and self._audit.is_on:
             self._audit.write(line)
 
-    def _submit(self, transaction: Transaction) -> None:
+    def _submit(self, transaction: StorageTransaction) -> None:
         assert self._writer is not None
         self._meters.transactions += 1
         self._submitted_at = time.perf_counter()

@@ -16,7 +16,7 @@ from quorumlog.server.recovery.survey import RECOVERY_ROW, RecoveryError, Replic
 from quorumlog.server.replicas.replica_tombstones import forgotten_replica
 from quorumlog.storage.interface import StorageReader
 from quorumlog.storage.rows import cut_slice, describe_snapshot
-from quorumlog.storage.transaction import RaftGroupWrite, Transaction
+from quorumlog.storage.transaction import RaftGroupWrite, StorageTransaction
 from quorumlog.v1.partition_log_pb2 import BeginRestore, FinishRestore, PartitionCommand
 from quorumlog.wire.topic_names import COORDINATOR_TOPICS
 
@@ -50,7 +50,7 @@ def check(plan: RecoveryPlan, found: Survey) -> None:
         )
 
 
-def application(plan: RecoveryPlan, found: Survey, reader: StorageReader) -> Transaction:
+def application(plan: RecoveryPlan, found: Survey, reader: StorageReader) -> StorageTransaction:
     """Returns the transaction that is written to a survivor's directory.
 
     Arguments:
@@ -82,7 +82,7 @@ def application(plan: RecoveryPlan, found: Survey, reader: StorageReader) -> Tra
     for group, outcome in sorted(plan.outcomes.items()):
         if outcome.goes_on.fresh and outcome.goes_on.node == found.node_id:
             writes.append(_beginning(group, outcome, plan))
-    return Transaction(0, writes, rows)
+    return StorageTransaction(0, writes, rows)
 
 
 def _metadata(plan: RecoveryPlan) -> RaftGroupWrite:

@@ -18,7 +18,7 @@ from quorumlog.server.step.bearer_tokens import TokenVerifier
 from quorumlog.server.step.dynamic_values import DynamicValues
 from quorumlog.server.step.request_context import UNKNOWN_CLIENT, RequestContext
 from quorumlog.storage.interface import StorageEngineError
-from quorumlog.storage.transaction import Transaction
+from quorumlog.storage.transaction import StorageTransaction
 from quorumlog.v1 import data_plane_pb2, errors_pb2, peer_pb2
 from quorumlog.wire.splicing import field_tag, varint
 
@@ -498,7 +498,7 @@ class Effects:
     """
 
     frames: list[tuple[int, PeerFrame]] = field(default_factory=list)
-    transaction: Transaction | None = None
+    transaction: StorageTransaction | None = None
     replies: list[Reply] = field(default_factory=list)
     ended_streams: list[EndedStream] = field(default_factory=list)
     stream_pauses: list[StreamPause] = field(default_factory=list)

@@ -27,10 +27,10 @@ from quorumlog.storage.interface import (
     SetAside,
 )
 from quorumlog.storage.rows import position_key
-from quorumlog.storage.transaction import RaftGroupState, RaftGroupWrite, Space, Transaction
+from quorumlog.storage.transaction import RaftGroupState, RaftGroupWrite, Space, StorageTransaction
 
 #: Called when a transaction is about to become durable, with the disk's state before it.
-Witness = Callable[["SimDisk", Transaction], None]
+Witness = Callable[["SimDisk", StorageTransaction], None]
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class SimDisk:
         self._options = options
         self._witness = witness
         self._lies = lies
-        self._under_way: deque[Transaction] = deque()
+        self._under_way: deque[StorageTransaction] = deque()
         self._timers: list[Timer] = []
         self._last_sync = 0
         self._used_bytes = 0
@@ -108,7 +108,7 @@ class SimDisk:
 
     # -- writing ------------------------------------------------------------------------------------------------
 
-    def submit(self, transaction: Transaction, done: Callable[[StorageDone | StorageFailed], None]) -> None:
+    def submit(self, transaction: StorageTransaction, done: Callable[[StorageDone | StorageFailed], None]) -> None:
         """Writes and syncs in virtual time, then calls ``done``. One at a time, as the node promises."""
         assert not self.commit_failed, f"node {self.node_id} writes on after an I/O error"
         assert self._lies or not self._under_way, f"node {self.node_id} gave a transaction while another was under way"
@@ -132,7 +132,7 @@ class SimDisk:
         self._timers.append(self._scheduler.at(when, self._sync))
         self._timers.append(self._scheduler.at(reported, lambda: done(StorageDone(number))))
 
-    def _fail(self, transaction: Transaction, done: Callable[[StorageDone | StorageFailed], None]) -> None:
+    def _fail(self, transaction: StorageTransaction, done: Callable[[StorageDone | StorageFailed], None]) -> None:
         """Fails a commit with an I/O error: it may be on the disk or not, and the process must exit, as pages may be
         lost.
         """

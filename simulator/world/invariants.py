@@ -40,7 +40,7 @@ from quorumlog.simulator.models.transaction_models import TransactionModels
 from quorumlog.simulator.world.disk import SimDisk
 from quorumlog.simulator.world.durable_raft_group import DurableRaftGroup
 from quorumlog.simulator.world.settings_judge import SettingsJudge
-from quorumlog.storage.transaction import RaftGroupWrite, Transaction
+from quorumlog.storage.transaction import RaftGroupWrite, StorageTransaction
 from quorumlog.wire.entry import parse_envelope
 
 
@@ -429,7 +429,7 @@ class ClusterInvariants:
 
     # -- at each sync -------------------------------------------------------------------------------------------
 
-    def before_sync(self, disk: SimDisk, transaction: Transaction) -> None:
+    def before_sync(self, disk: SimDisk, transaction: StorageTransaction) -> None:
         """Checks a transaction that is about to become durable.
 
         Raises:

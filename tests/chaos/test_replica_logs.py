@@ -7,7 +7,7 @@ from pathlib import Path
 from quorumlog.chaos.processes.replica_logs import replicas_agree
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import RaftGroupWrite, Transaction
+from quorumlog.storage.transaction import RaftGroupWrite, StorageTransaction
 from quorumlog.wire.entry import EnvelopeKind, entry_hash, seal
 
 GROUP = 1000
@@ -24,7 +24,7 @@ def write_log(data_dir: Path, terms: list[int]) -> None:
     hard_state = HardState(terms[-1], 1, 0)
     write = RaftGroupWrite(GROUP, create=Configuration((1, 2, 3)), entries=entries, hard_state=hard_state)
     with Storage(data_dir) as storage:
-        storage.commit(Transaction(1, [write]))
+        storage.commit(StorageTransaction(1, [write]))
 
 
 def test_equal_logs_and_a_shorter_one_agree(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from quorumlog.chaos.processes.scenarios import MOST_REPEATS, SCENARIOS, Fault, 
 from quorumlog.chaos.processes.watchdog import Watchdog
 from quorumlog.raft.types import Configuration, HardState
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import RaftGroupWrite, Transaction
+from quorumlog.storage.transaction import RaftGroupWrite, StorageTransaction
 
 
 def test_terms_are_read_from_the_disk(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_terms_are_read_from_the_disk(tmp_path: Path) -> None:
         writes = [
             RaftGroupWrite(group, create=members, hard_state=HardState(term, 2, 0)) for group, term in ((0, 3), (7, 12))
         ]
-        storage.commit(Transaction(1, writes))
+        storage.commit(StorageTransaction(1, writes))
     assert durable_terms(tmp_path) == {0: 3, 7: 12}
 
 

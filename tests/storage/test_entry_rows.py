@@ -14,7 +14,7 @@ from quorumlog.storage import rows
 from quorumlog.storage.entry_rows import MAX_WASTE, PAGE_BYTES, PIECE_BYTES, SMALL_BYTES, cut, missing_bytes
 from quorumlog.storage.interface import DamageError
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import RaftGroupWrite, Transaction
+from quorumlog.storage.transaction import RaftGroupWrite, StorageTransaction
 from quorumlog.storage.verification import verify
 
 SIZES = [1, 900, 1900, 2000, 2500, 3500, 3900, 4000, 4100, 5000, 7000, 7900, 8100, 9000, 12_400, 40_000, 65_536]
@@ -40,7 +40,7 @@ def test_entries_that_were_cut_are_read_truncated_swept_and_verified(tmp_path: P
     log = LogBuilder(3)
     entries = [log.batch(size) for size in [*SIZES, last]]
     with Storage(tmp_path, max_deletes=5) as storage:
-        storage.commit(Transaction(1, [create(3, entries), create(4, LogBuilder(4).batches(2))]))
+        storage.commit(StorageTransaction(1, [create(3, entries), create(4, LogBuilder(4).batches(2))]))
         assert storage.entries(3, 1, len(entries), 1 << 30) == entries
         for entry in entries:
             assert storage.entries(3, entry.index, entry.index, 1) == [entry]
@@ -50,11 +50,11 @@ def test_entries_that_were_cut_are_read_truncated_swept_and_verified(tmp_path: P
         assert storage.groups()[3].last == identity(entries[-1])
         cut_off = LogBuilder(3, previous=identity(entries[-2]), next_offset=len(entries) - 1)
         other = cut_off.batch(3000, term=2)
-        storage.commit(Transaction(2, [RaftGroupWrite(3, truncate_from=other.index, entries=[other])]))
+        storage.commit(StorageTransaction(2, [RaftGroupWrite(3, truncate_from=other.index, entries=[other])]))
         kept = [*entries[:-1], other]
         assert storage.entries(3, 1, len(kept), 1 << 30) == kept
         anchor = identity(entries[8])
-        storage.commit(Transaction(3, [RaftGroupWrite(3, hard_state=HardState(2, 1, 17), compact_to=anchor)]))
+        storage.commit(StorageTransaction(3, [RaftGroupWrite(3, hard_state=HardState(2, 1, 17), compact_to=anchor)]))
     with Storage(tmp_path, max_deletes=5) as storage:
         while storage.sweep():
             pass
@@ -68,7 +68,7 @@ def test_a_lost_piece_of_an_entry_is_damage(tmp_path: Path) -> None:
     entries = LogBuilder(3).batches(5, 5000)
     key = rows.position_key(3, 2) + b"\1"
     with Storage(tmp_path) as storage:
-        storage.commit(Transaction(1, [create(3, entries)]))
+        storage.commit(StorageTransaction(1, [create(3, entries)]))
         with storage._environment.writing() as txn:
             assert txn.delete(key, db=storage._environment.databases[rows.ENTRIES])
         assert storage.entries(3, 1, 5, 1 << 30) == entries[:1]

@@ -15,7 +15,7 @@ from quorumlog.storage import rows
 from quorumlog.storage.environment import MAP_SIZE_BYTES, Environment
 from quorumlog.storage.interface import DamageError, DataDirectoryLockedError, FatalStorageError, StorageEngineError
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import RaftGroupWrite, Transaction
+from quorumlog.storage.transaction import RaftGroupWrite, StorageTransaction
 from quorumlog.storage.verification import verify
 from quorumlog.wire.entry import CorruptEntryError, trace_of
 from quorumlog.wire.entry import verify as verify_entry
@@ -100,7 +100,7 @@ def test_a_transaction_refused_by_one_group_changes_no_group(storage: Storage) -
     with pytest.raises(FatalStorageError, match="group 2"):
         storage.commit(transaction(whole, gap, node_state={b"k": b"v"}))
     with pytest.raises(FatalStorageError, match="failed earlier"):
-        storage.commit(Transaction(2))
+        storage.commit(StorageTransaction(2))
     with reopened(storage) as again:
         assert {group: state.last.index for group, state in again.groups().items()} == {1: 2, 2: 2}
         assert all(state.table == {} for state in again.groups().values())

@@ -11,7 +11,7 @@ from storage_samples import CONFIGURATION, LogBuilder, create, transaction
 
 from quorumlog.storage.interface import DiskFullError, FatalStorageError, StorageEngineError
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import RaftGroupWrite, Transaction
+from quorumlog.storage.transaction import RaftGroupWrite, StorageTransaction
 from quorumlog.storage.writer import StorageWriter
 
 DEADLINE_S = 60
@@ -69,19 +69,19 @@ def test_stopping_finishes_what_was_submitted(storage: Storage) -> None:
 def test_no_more_wait_than_the_capacity(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     began, go_on = threading.Event(), threading.Event()
 
-    def slow(transaction: Transaction) -> None:
+    def slow(transaction: StorageTransaction) -> None:
         began.set()
         assert go_on.wait(DEADLINE_S)
 
     monkeypatch.setattr(storage, "commit", slow)
     answers = Answers()
     writer = StorageWriter(storage, answers, capacity=2)
-    writer.submit(Transaction(1))
+    writer.submit(StorageTransaction(1))
     assert began.wait(DEADLINE_S)
-    writer.submit(Transaction(2))
-    writer.submit(Transaction(3))
+    writer.submit(StorageTransaction(2))
+    writer.submit(StorageTransaction(3))
     with pytest.raises(StorageEngineError, match="more than 2 transactions wait"):
-        writer.submit(Transaction(4))
+        writer.submit(StorageTransaction(4))
     go_on.set()
     writer.stop()
     assert [answers.next()[0] for _ in range(3)] == [1, 2, 3]
@@ -93,7 +93,7 @@ def test_a_full_disk_is_answered_and_the_next_transaction_tried(
     commit = storage.commit
     outcomes = [DiskFullError("full"), None]
 
-    def failing(transaction: Transaction) -> None:
+    def failing(transaction: StorageTransaction) -> None:
         error = outcomes.pop(0)
         if error is not None:
             raise error
@@ -115,7 +115,7 @@ def test_a_full_disk_is_answered_and_the_next_transaction_tried(
 def test_after_a_failure_nothing_is_written(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    def failing(transaction: Transaction) -> None:
+    def failing(transaction: StorageTransaction) -> None:
         raise error
 
     monkeypatch.setattr(storage, "commit", failing)

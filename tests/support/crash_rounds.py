@@ -14,14 +14,14 @@ from pathlib import Path
 from disk_samples import Script, advance, assert_same, make_disk
 
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import Transaction
+from quorumlog.storage.transaction import StorageTransaction
 
 #: A child is killed at some moment in so much time (s) after it has started to commit.
 LONGEST_LIFE_S = 0.03
 TRANSACTIONS = 4_000
 
 
-def commit_all(data_dir: Path, transactions: list[Transaction], done: int) -> int:
+def commit_all(data_dir: Path, transactions: list[StorageTransaction], done: int) -> int:
     """In a child: commits one after the other, and writes a byte for each once it is durable."""
     with Storage(data_dir) as storage:
         os.write(done, b"!")
@@ -31,7 +31,7 @@ def commit_all(data_dir: Path, transactions: list[Transaction], done: int) -> in
     return 0
 
 
-def life(data_dir: Path, transactions: list[Transaction], rng: random.Random) -> int:
+def life(data_dir: Path, transactions: list[StorageTransaction], rng: random.Random) -> int:
     """Lets a child commit, and kills it; returns how many commits were reported to it."""
     reading, writing = os.pipe()
     child = os.fork()

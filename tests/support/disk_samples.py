@@ -11,7 +11,7 @@ from quorumlog.simulator.world.scheduler import Scheduler
 from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.rows import cut_slice, describe_snapshot, read_snapshot
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import RaftGroupWrite, SnapshotSlice, Transaction
+from quorumlog.storage.transaction import RaftGroupWrite, SnapshotSlice, StorageTransaction
 from quorumlog.wire.entry import Codec, EnvelopeKind, build_batch, entry_hash, seal, seal_batch
 
 GROUP = 1000
@@ -52,7 +52,7 @@ class Script:
         self._ids: list[tuple[EntryId, int]] = [(ORIGIN, 0)]
         self._term, self._commit, self._number, self._exists = 1, 0, 0, False
 
-    def next(self) -> Transaction:
+    def next(self) -> StorageTransaction:
         self._number += 1
         write = RaftGroupWrite(GROUP)
         if not self._exists:
@@ -69,7 +69,7 @@ class Script:
         if write.create is None and self._rng.random() < 0.15:
             self._compact(write)
         row = {b"n%d" % self._rng.randint(0, 2): self._rng.choice((b"row", None))}
-        return Transaction(self._number, [write], row)
+        return StorageTransaction(self._number, [write], row)
 
     def _stage(self, write: RaftGroupWrite, last: EntryId) -> Snapshot:
         """A snapshot that is staged whole in the write that switches to it, beside one that is given up."""
@@ -109,7 +109,7 @@ class Script:
             del self._ids[: self._commit - first]
 
 
-def advance(disk: SimDisk, scheduler: Scheduler, transaction: Transaction) -> None:
+def advance(disk: SimDisk, scheduler: Scheduler, transaction: StorageTransaction) -> None:
     """Makes one transaction durable on the simulated disk."""
     disk.submit(transaction, lambda done: None)
     scheduler.run(scheduler.now + 1_000_000)

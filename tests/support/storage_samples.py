@@ -6,7 +6,7 @@ import random
 
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
 from quorumlog.storage.rows import cut_slice, describe_snapshot
-from quorumlog.storage.transaction import RaftGroupWrite, SnapshotSlice, Transaction
+from quorumlog.storage.transaction import RaftGroupWrite, SnapshotSlice, StorageTransaction
 from quorumlog.wire.entry import Codec, EnvelopeKind, build_batch, entry_hash, seal, seal_batch
 
 CONFIGURATION = Configuration(voters=(1, 2, 3))
@@ -91,6 +91,6 @@ def staged(
     return Snapshot(last, configuration, described), slices
 
 
-def transaction(*writes: RaftGroupWrite, number: int = 1, **fields: object) -> Transaction:
+def transaction(*writes: RaftGroupWrite, number: int = 1, **fields: object) -> StorageTransaction:
     """One transaction of these writes."""
-    return Transaction(number, list(writes), **fields)  # type: ignore[arg-type]
+    return StorageTransaction(number, list(writes), **fields)  # type: ignore[arg-type]

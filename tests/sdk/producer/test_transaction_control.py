@@ -24,7 +24,7 @@ from quorumlog.sdk.errors import (
 )
 from quorumlog.sdk.producer.async_producer import ProducerCore
 from quorumlog.sdk.producer.config import ProducerConfig
-from quorumlog.sdk.producer.transaction_control import Phase, TransactionControl, TransactionState
+from quorumlog.sdk.producer.transaction_control import Phase, TransactionControl, TransactionProgress
 from quorumlog.sdk.types import TransactionToken
 
 
@@ -80,13 +80,13 @@ class Rig:
         self.control._coordinator = cast(Any, self.coordinator)
         self.consumer = Consumer()
 
-    def begin(self, *, with_consumer: bool = False, work: int | None = None) -> TransactionState:
-        state = TransactionState(cast(Any, self.consumer) if with_consumer else None, work)
+    def begin(self, *, with_consumer: bool = False, work: int | None = None) -> TransactionProgress:
+        state = TransactionProgress(cast(Any, self.consumer) if with_consumer else None, work)
         self.control.settle(run(self.control.finish_former()))
         run(self.control.begin(state))
         return state
 
-    def touched(self, *, with_consumer: bool = False) -> TransactionState:
+    def touched(self, *, with_consumer: bool = False) -> TransactionProgress:
         state = self.begin(with_consumer=with_consumer)
         self.control.token(state)
         state.offsets = {"a": 1}

@@ -35,7 +35,7 @@ from quorumlog.server.step.events import (
 from quorumlog.server.transport.clients.client_requests import NodeStoppingError
 from quorumlog.server.transport.peers.peer_session import FrameQueue
 from quorumlog.storage.interface import DiskFullError, StorageEngineError
-from quorumlog.storage.transaction import Transaction
+from quorumlog.storage.transaction import StorageTransaction
 from quorumlog.v1 import admin_pb2, data_plane_pb2
 
 FAR_AWAY_US = 1 << 60
@@ -70,11 +70,11 @@ class ImmediateWriter:
     """Answers transactions on the loop's thread; ``completed`` is set to the driver's method."""
 
     def __init__(self, error: StorageEngineError | None = None) -> None:
-        self.submitted: list[Transaction] = []
+        self.submitted: list[StorageTransaction] = []
         self.completed: Callable[[int, StorageEngineError | None], None] | None = None
         self._error = error
 
-    def submit(self, transaction: Transaction) -> None:
+    def submit(self, transaction: StorageTransaction) -> None:
         self.submitted.append(transaction)
         assert self.completed is not None
         self.completed(transaction.number, self._error)
@@ -124,7 +124,7 @@ async def test_events_of_one_turn_of_the_loop_make_one_step() -> None:
 
 async def test_a_transaction_comes_back_as_done_or_as_failed() -> None:
     def answer(events: list[Event]) -> Effects:
-        return Effects(transaction=None if events else Transaction(7))
+        return Effects(transaction=None if events else StorageTransaction(7))
 
     running = Running(ScriptedNode(answer))
     await running.until(lambda: [StorageDone(7)] in running.node.steps)
@@ -140,7 +140,7 @@ async def test_a_transaction_comes_back_as_done_or_as_failed() -> None:
 
 
 async def test_a_transaction_that_takes_long_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    running = Running(ScriptedNode(lambda events: Effects(transaction=None if events else Transaction(7))))
+    running = Running(ScriptedNode(lambda events: Effects(transaction=None if events else StorageTransaction(7))))
     await running.until(lambda: [StorageDone(7)] in running.node.steps)
     monkeypatch.setattr(running.driver, "_submitted_at", time.perf_counter() - 2)
     running.driver.storage_completed(8, None)
@@ -156,7 +156,7 @@ async def test_frames_are_written_before_the_storage_thread_is_woken(monkeypatch
     frame = PeerFrame(Stream.CONTROL, messages=[(0, Heartbeat(1, 2, 1, 0, 0))])
     effects = Effects(
         frames=[(peer, frame) for peer in queues],
-        transaction=Transaction(1),
+        transaction=StorageTransaction(1),
         replies=[Reply(1, data_plane_pb2.FetchResponse())],
     )
 
@@ -179,7 +179,7 @@ async def test_frames_are_written_before_the_storage_thread_is_woken(monkeypatch
 
 async def test_a_node_that_halts_hands_over_what_it_was_about_to_write() -> None:
     frame = PeerFrame(Stream.CONTROL, messages=[(0, Heartbeat(1, 2, 1, 0, 0))])
-    last = Transaction(1)
+    last = StorageTransaction(1)
     effects = Effects(frames=[(2, frame)], transaction=last, halt=Halt("a reason"))
     running = Running(ScriptedNode(lambda events: effects))
     assert await running.end() == "a reason"

@@ -29,7 +29,7 @@ from quorumlog.storage.raft_group_write import RaftGroupWriter
 from quorumlog.storage.recheck_list import are_pages_suspect
 from quorumlog.storage.rows import read_snapshot
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import RaftGroupState, RaftGroupWrite, Transaction
+from quorumlog.storage.transaction import RaftGroupState, RaftGroupWrite, StorageTransaction
 from quorumlog.v1 import metadata_log_pb2, peer_pb2
 from quorumlog.v1.partition_log_pb2 import PartitionCommand
 from quorumlog.wire.entry import ENVELOPE_BYTES
@@ -97,7 +97,7 @@ def directory(tmp_path: Path, node: int, *writes: RaftGroupWrite, metadata: Raft
         CLUSTER_ROW: membership.encode(),
     }
     with Storage(place, reserve_bytes=0) as storage:
-        storage.commit(Transaction(1, [metadata or metadata_write(), *writes], rows))
+        storage.commit(StorageTransaction(1, [metadata or metadata_write(), *writes], rows))
     return place
 
 
@@ -318,7 +318,7 @@ def test_a_directory_that_changed_since_it_was_surveyed_is_refused(two: tuple[Pa
     with opened(two[0]) as storage:
         last = storage.groups()[WHOLE].last
         entry = GroupSealer(WHOLE).noop(last.index + 1, last.term, last.hash)
-        storage.commit(Transaction(1, [RaftGroupWrite(WHOLE, entries=[entry])]))
+        storage.commit(StorageTransaction(1, [RaftGroupWrite(WHOLE, entries=[entry])]))
     with pytest.raises(RecoveryError, match="has changed since its survey"):
         apply_plan(plan, two[0])
     assert survey_directory(two[0]).cluster_id == FORMER
@@ -369,7 +369,7 @@ def test_nothing_waits_for_what_only_the_lost_nodes_had(tmp_path: Path) -> None:
     place = directory(tmp_path, 1, log(WHOLE, [1, 1], voters=(1, 2, 3)))
     row = b"former-replica/%d" % WHOLE
     with opened(place) as storage:
-        storage.commit(Transaction(1, [], {row: bytes(16)}))
+        storage.commit(StorageTransaction(1, [], {row: bytes(16)}))
     apply_plan(plan_for(place), place)
     with opened(place) as storage:
         assert row not in storage.node_state()
@@ -453,13 +453,13 @@ def test_a_copy_that_began_anew_is_no_witness_of_what_was_committed(tmp_path: Pa
     other = directory(tmp_path, 4, log(PARTLY, [1, 1], voters=(2, 1, 4)))
     assert plan_for(one, other).outcomes[PARTLY].loss is Loss.NOTHING
     with opened(other) as storage:
-        storage.commit(Transaction(1, [], {b"former-replica/%d" % PARTLY: struct.pack("<QQ", 1, 3)}))
+        storage.commit(StorageTransaction(1, [], {b"former-replica/%d" % PARTLY: struct.pack("<QQ", 1, 3)}))
     assert plan_for(one, other).outcomes[PARTLY].loss is Loss.NEWEST
     with opened(other) as storage:
         last = storage.groups()[PARTLY].last
         entry = GroupSealer(PARTLY).noop(last.index + 1, last.term, last.hash)
         write = RaftGroupWrite(PARTLY, entries=[entry], hard_state=HardState(1, NO_NODE, 3))
-        storage.commit(Transaction(1, [write]))
+        storage.commit(StorageTransaction(1, [write]))
     assert plan_for(one, other).outcomes[PARTLY].loss is Loss.NOTHING, (
         "it has learned by now that all of that is committed"
     )
@@ -470,7 +470,7 @@ def test_a_node_that_returned_empty_is_no_witness_of_the_metadata(tmp_path: Path
     assert "metadata: continue from node 1; a majority is left, nothing is lost" in plan_for(one, other).report
     with opened(other) as storage:
         membership = Membership.decode(storage.node_state()[CLUSTER_ROW])
-        storage.commit(Transaction(1, [], {CLUSTER_ROW: replace(membership, votes_from=4).encode()}))
+        storage.commit(StorageTransaction(1, [], {CLUSTER_ROW: replace(membership, votes_from=4).encode()}))
     assert any("the newest changes may be lost" in line for line in plan_for(one, other).report)
 
 

@@ -14,7 +14,7 @@ from quorumlog.simulator.models.coordinator_model import OUTSIDER, CommitLabel
 from quorumlog.simulator.world.disk import DiskOptions, SimDisk
 from quorumlog.simulator.world.invariants import ClusterInvariants
 from quorumlog.simulator.world.scheduler import Scheduler
-from quorumlog.storage.transaction import RaftGroupWrite, Transaction
+from quorumlog.storage.transaction import RaftGroupWrite, StorageTransaction
 from quorumlog.v1 import coordinator_log_pb2, groups_pb2
 from quorumlog.wire.entry import Codec, EnvelopeKind, build_batch, entry_hash, seal, seal_batch
 from quorumlog.wire.topic_names import GROUPS_TOPIC
@@ -81,7 +81,7 @@ class Cluster:
             self.write(node, RaftGroupWrite(GROUP, create=VOTERS))
 
     def write(self, node: int, write: RaftGroupWrite) -> None:
-        self.disks[node].submit(Transaction(1, [write]), lambda done: None)
+        self.disks[node].submit(StorageTransaction(1, [write]), lambda done: None)
         self.scheduler.run(self.scheduler.now + 1_000_000)
 
     def step(self, node: int, raft: Raft) -> None:

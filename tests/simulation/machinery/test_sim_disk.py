@@ -11,12 +11,14 @@ from quorumlog.raft.types import ORIGIN
 from quorumlog.server.step.events import StorageDone, StorageFailed
 from quorumlog.storage.interface import DamageError, DiskFullError, FatalStorageError
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import RaftGroupWrite, Transaction
+from quorumlog.storage.transaction import RaftGroupWrite, StorageTransaction
 
 
-def first_write(number: int = 1) -> Transaction:
+def first_write(number: int = 1) -> StorageTransaction:
     entry = entry_after(ORIGIN, 1, 0, b"payload.")
-    return Transaction(number, [RaftGroupWrite(GROUP, create=CONFIGURATION, entries=[entry])], {b"row": b"value"})
+    return StorageTransaction(
+        number, [RaftGroupWrite(GROUP, create=CONFIGURATION, entries=[entry])], {b"row": b"value"}
+    )
 
 
 def test_a_completion_comes_after_the_sync_and_not_before() -> None:

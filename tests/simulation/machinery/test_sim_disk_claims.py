@@ -19,7 +19,7 @@ from quorumlog.simulator.world.durable_raft_group import apply_write
 from quorumlog.storage.interface import DiskFullError, FatalStorageError
 from quorumlog.storage.meta_pages import read_meta
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import RaftGroupState, RaftGroupWrite, Transaction
+from quorumlog.storage.transaction import RaftGroupState, RaftGroupWrite, StorageTransaction
 
 SUPPORT = Path(__file__).resolve().parents[2] / "support"
 KILLS = 60
@@ -133,13 +133,13 @@ def test_what_the_shipped_storage_refuses_the_simulated_disk_refuses_and_nothing
     end = RaftGroupWrite(GROUP, entries=[next_entry(disk)])
     end.hard_state = HardState(state.hard_state.term + 1, 2, max(state.hard_state.commit, 2))
     with Storage(tmp_path) as storage:
-        storage.commit(Transaction(13, [end]))
-    advance(disk, scheduler, Transaction(13, [end]))
+        storage.commit(StorageTransaction(13, [end]))
+    advance(disk, scheduler, StorageTransaction(13, [end]))
     state = disk.groups()[GROUP]
     for name, spoil in SPOILED.items():
         write = spoil(disk, state)
         with Storage(tmp_path) as storage:
-            taken_by = [] if refused(storage.commit, Transaction(14, [write])) else ["the shipped storage"]
+            taken_by = [] if refused(storage.commit, StorageTransaction(14, [write])) else ["the shipped storage"]
         if not refused(apply_write, copy.deepcopy(disk.synced.get(write.group)), write):
             taken_by.append("the simulated disk")
         assert not taken_by, f"{name} was taken by {taken_by}"
@@ -208,14 +208,14 @@ def test_torn_writes_of_a_commit_without_its_meta_page_leave_the_state_before_it
 def test_a_transaction_that_a_full_disk_refused_changes_nothing_and_can_be_given_again(tmp_path: Path) -> None:
     scheduler, disk = make_disk()
     with Storage(tmp_path, map_size=4 << 20, reserve_bytes=0) as storage:
-        advance(disk, scheduler, creation := Transaction(1, [RaftGroupWrite(GROUP, create=CONFIGURATION)]))
+        advance(disk, scheduler, creation := StorageTransaction(1, [RaftGroupWrite(GROUP, create=CONFIGURATION)]))
         storage.commit(creation)
         number = 1
         while True:
             number += 1
             last = disk.groups()[GROUP].last
             entry = entry_after(last, 1, next_offset(disk), bytes(200_000))
-            transaction = Transaction(number, [RaftGroupWrite(GROUP, entries=[entry])], {b"row": b"%d" % number})
+            transaction = StorageTransaction(number, [RaftGroupWrite(GROUP, entries=[entry])], {b"row": b"%d" % number})
             try:
                 storage.commit(transaction)
             except DiskFullError:
@@ -230,7 +230,7 @@ def test_a_transaction_that_a_full_disk_refused_changes_nothing_and_can_be_given
         assert_same(storage, disk)
 
         disk.full = False
-        room = Transaction(number + 1, [RaftGroupWrite(GROUP, compact_to=disk.groups()[GROUP].last)])
+        room = StorageTransaction(number + 1, [RaftGroupWrite(GROUP, compact_to=disk.groups()[GROUP].last)])
         advance(disk, scheduler, room)
         storage.commit(room)
         while storage.sweep():

@@ -30,7 +30,7 @@ from quorumlog.simulator.world.disk import DiskOptions, SimDisk
 from quorumlog.simulator.world.network import NetworkOptions
 from quorumlog.simulator.world.process import SimProcess
 from quorumlog.simulator.world.scheduler import Scheduler
-from quorumlog.storage.transaction import Transaction
+from quorumlog.storage.transaction import StorageTransaction
 
 NODES = (1, 2, 3, 4, 5)
 PARTITIONS = [PartitionName(TOPIC, number) for number in range(6)]
@@ -77,7 +77,7 @@ class Losing(Quiet):
             copies[node].synced, copies[node].rows = copy.deepcopy(process.disk.synced), dict(process.disk.rows)
         return copies
 
-    def commit(self, disk: SimDisk, transaction: Transaction) -> None:
+    def commit(self, disk: SimDisk, transaction: StorageTransaction) -> None:
         done: list[object] = []
         disk.submit(transaction, done.append)
         self.run(1)

@@ -13,7 +13,7 @@ from quorumlog.server.partition.partition import Partition
 from quorumlog.simulator.world.clients import PartitionName, SimProducer, SimProducerOptions
 from quorumlog.simulator.world.disk import SimDisk
 from quorumlog.simulator.world.durable_raft_group import DurableRaftGroup
-from quorumlog.storage.transaction import Transaction
+from quorumlog.storage.transaction import StorageTransaction
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -218,7 +218,7 @@ def test_many_logs_that_expire_together_are_trimmed_a_few_at_a_time() -> None:
     producer.stop()
     at_once: list[int] = []
 
-    def witness(disk: SimDisk, transaction: Transaction) -> None:
+    def witness(disk: SimDisk, transaction: StorageTransaction) -> None:
         at_once.append(sum(write.checkpoint is not None for write in transaction.writes))
 
     for process in cluster.cluster.processes.values():
