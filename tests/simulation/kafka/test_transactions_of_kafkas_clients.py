@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from typing import NamedTuple
 
 import pytest
@@ -383,7 +384,10 @@ def test_operators_describe_a_transaction(topic: str, producer: Producer) -> Non
     state = described(producer)
     assert (state.transaction_state, list(state.topics)) == ("CompleteCommit", [])
     assert state.transaction_start_time_ms == -1
-    assert described(producer, "nobody").error_code == KafkaError.TRANSACTIONAL_ID_NOT_FOUND
+    coordinators = producer.nodes.image.topics[TRANSACTIONS_TOPIC]
+    own = coordinator_of(coordinators, producer.name)
+    absent = next(name for name in map("absent-{}".format, count()) if coordinator_of(coordinators, name) == own)
+    assert described(producer, absent).error_code == KafkaError.TRANSACTIONAL_ID_NOT_FOUND
 
 
 def test_operators_list_transactions(nodes: KafkaNodes, topic: str, producer: Producer) -> None:
