@@ -173,11 +173,12 @@ def checked_transactional_ids(names: Iterable[str]) -> tuple[str, ...]:
     """Returns transactional ids without duplicates. The nodes decide which are allowed."""
     if isinstance(names, str | bytes | Mapping) or not isinstance(names, Iterable):
         raise IllegalArgumentError(f"transactional ids are {names!r}: give a list of ids")
-    checked = tuple(dict.fromkeys(names))
-    for name in checked:
-        if not isinstance(name, str) or not name:
+    checked: dict[str, None] = {}
+    for name in names:
+        if not isinstance(name, str) or not name or not is_text(name):
             raise IllegalArgumentError(f"transactional id {name!r} is not an id: ids are given one by one, as strings")
-    return checked
+        checked[name] = None
+    return tuple(checked)
 
 
 def checked_transaction_filters(
@@ -188,22 +189,25 @@ def checked_transaction_filters(
 ) -> tuple[tuple[TransactionState, ...], tuple[int, ...], int | None, str]:
     """Returns the filters of a list of transactional ids."""
     known = {state.value.lower(): state for state in TransactionState}
-    if isinstance(states, str | bytes):
+    states, producer_ids = () if states is None else states, () if producer_ids is None else producer_ids
+    if isinstance(states, str | bytes) or not isinstance(states, Iterable):
         raise IllegalArgumentError(f"states are {states!r}: give a list such as ['Ongoing']")
     checked: dict[TransactionState, None] = {}
-    for value in states or ():
+    for value in states:
         state = known.get(value.lower()) if isinstance(value, str) else value
         if not isinstance(state, TransactionState):
             names = ", ".join(state.value for state in TransactionState)
             raise IllegalArgumentError(f"{value!r} is not a state of a transactional id: choose among {names}")
         checked[state] = None
-    ids = tuple(producer_ids or ())
+    if isinstance(producer_ids, str | bytes) or not isinstance(producer_ids, Iterable):
+        raise IllegalArgumentError(f"producer ids are {producer_ids!r}: give a list of numbers")
+    ids = tuple(producer_ids)
     for number in ids:
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 63:
             raise IllegalArgumentError(f"producer id {number!r} is not a number from 0 to 2**63 - 1")
-    if longer_than_ms is not None and not 0 <= longer_than_ms < 1 << 62:
+    if longer_than_ms is not None and (type(longer_than_ms) is not int or not 0 <= longer_than_ms < 1 << 62):
         raise IllegalArgumentError(f"longer_than_ms is {longer_than_ms!r}: give milliseconds from 0 on")
-    if not isinstance(name_pattern, str):
+    if not isinstance(name_pattern, str) or not is_text(name_pattern):
         raise IllegalArgumentError(f"name_pattern is {name_pattern!r}: give a regular expression")
     return tuple(checked), ids, longer_than_ms, name_pattern
 

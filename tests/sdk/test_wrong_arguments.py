@@ -62,6 +62,7 @@ from quorumlog.sdk.cluster import cluster
 from quorumlog.sdk.consumer.config import ConsumerOptions
 from quorumlog.sdk.errors import InvalidRequestError
 from quorumlog.sdk.producer.config import ProducerOptions
+from quorumlog.sdk.transaction_views import TransactionPlace
 
 pytestmark = pytest.mark.cluster
 
@@ -94,6 +95,12 @@ CALLS: dict[str, dict[str, Any]] = {
     "Admin.describe_node_settings": {"node_id": 1},
     "Admin.describe_client_quotas": {"principals": ["User:nobody"]},
     "Admin.create_acls": {"acls": [READS]},
+    "Admin.list_transactions": {
+        "states": ["Ongoing"], "producer_ids": [5], "longer_than_ms": 1, "name_pattern": "x",
+    },
+    "Admin.describe_transactions": {"transactional_ids": ["x"]},
+    "Admin.abort_transaction": {"transactional_id": "x", "place": TransactionPlace(1, 1)},
+    "Admin.describe_producers": {"partition": TP},
     "Admin.describe_acls": {"acl_filter": ACLFilter("User:nobody")},
     "Admin.delete_acls": {"acl_filters": [ACLFilter("User:nobody")]},
     "Admin.check_acl": {
