@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self
 
 from quorumlog.sdk.errors import CommitUnknownError, QuorumlogError
 from quorumlog.sdk.producer.delivery import RecordFuture
-from quorumlog.sdk.producer.transaction_control import Phase, TransactionControl, TransactionProgress
+from quorumlog.sdk.producer.transaction_control import Phase, TransactionControl, TransactionProgress, core_of
 from quorumlog.sdk.runtime.event_loop import BackgroundLoop
 from quorumlog.sdk.types import GivenHeaders, TransactionToken
 
@@ -46,7 +46,7 @@ class Transaction:
         self._flush = flush
         self._send = send
         self._consumer = consumer
-        self._state = TransactionProgress(None if consumer is None else consumer._core, work)
+        self._state = TransactionProgress(core_of(consumer, is_asynchronous=False), work)
 
     @property
     def work_committed(self) -> bool:

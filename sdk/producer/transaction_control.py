@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Coroutine
 from enum import Enum, auto
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.transaction_coordinator import TransactionCoordinator
@@ -38,6 +38,7 @@ _OUTSIDE = "send needs an open transaction: use `with producer.transaction() as 
 _PASSING = (InvalidProducerEpochError, TransactionAbortableError, RequestTimedOutError, CommitFailedError)
 
 
+@runtime_checkable
 class TransactionalConsumer(Protocol):
     """A consumer whose offsets are committed in transactions; see ``ConsumerCore``."""
 
@@ -50,6 +51,21 @@ class TransactionalConsumer(Protocol):
     def transaction_committed(self, offsets: Any, /) -> None: ...
 
     def return_to_begin(self) -> None: ...
+
+
+def core_of(consumer: object, *, is_asynchronous: bool) -> TransactionalConsumer | None:
+    """Returns the core of a consumer; None without one.
+
+    Raises:
+        IllegalArgumentError: it is not a consumer, or not of the producer's kind.
+    """
+    if consumer is None:
+        return None
+    core = getattr(consumer, "_core", None)
+    if not isinstance(core, TransactionalConsumer) or hasattr(consumer, "_background") is is_asynchronous:
+        kind = "an AsyncConsumer" if is_asynchronous else "a Consumer"
+        raise IllegalArgumentError(f"consumer is {type(consumer).__name__}: give {kind}, or None")
+    return core
 
 
 class Phase(Enum):

@@ -51,6 +51,7 @@ from quorumlog.sdk import (
     ResourceType,
     TopicAlreadyExistsError,
     TopicPartition,
+    TransactionToken,
     UnknownTopicOrPartitionError,
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
@@ -178,6 +179,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "Producer.explain": {"topic": "orders", "value": b"v", "key": None, "headers": [("trace", b"1")], "partition": 0,
                          "timestamp_ms": None},
     "Producer.partitions_for": {"topic": "orders"},
+    "Producer.transaction": {"consumer": None, "work": None},
+    "Producer.finish": {},
     "Producer.send": {
         "topic": "orders", "value": b"v", "key": b"k", "headers": [("h", b"v")], "partition": 0, "timestamp_ms": 1,
     },
@@ -208,7 +211,12 @@ JUNK: tuple[Any, ...] = (
 
 def options_for(call: str) -> dict[str, Any]:
     """Returns the arguments that the client must be made with so that the call makes sense."""
-    return {"group_id": "g"} if call in ("Consumer.commit", "Consumer.commit_async", "Consumer.committed") else {}
+    if call in ("Consumer.commit", "Consumer.commit_async", "Consumer.committed"):
+        return {"group_id": "g"}
+    return {
+        "Producer.transaction": {"transactional_id": "t"},
+        "Producer.finish": {"joins": TransactionToken("t", 1, 0)},
+    }.get(call, {})
 
 
 def methods(kind: type) -> set[str]:

@@ -245,7 +245,7 @@ def test_random_interrupts_lose_nothing_else(servers: str) -> None:
 
 
 def test_random_interrupts_leave_transactions_whole(servers: str) -> None:
-    count = INTERRUPTS * 4
+    count = INTERRUPTS
     with Admin(bootstrap_servers=servers) as admin:
         admin.create_topics([NewTopic("out", 1, 1)])
     with Producer(bootstrap_servers=servers) as filling:
@@ -254,7 +254,7 @@ def test_random_interrupts_leave_transactions_whole(servers: str) -> None:
     consumer = Consumer(bootstrap_servers=servers, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False)
     consumer.assign(every)
     producer = Producer(bootstrap_servers=servers, transactional_id="writer")
-    signals = Signals(random.Random(SEED), per_second=30)
+    signals = Signals(random.Random(SEED), per_second=20)
     aborted = turns = done = 0
 
     def turn() -> bool:
