@@ -16,7 +16,6 @@ _NEEDLESS = "it is not needed here, leave it out"
 KAFKA_NAMES = {
     "retries": "delivery_timeout_ms bounds the time of all attempts, whose number does not matter",
     "max_in_flight_requests_per_connection": "it is max_in_flight here, of batches of one partition",
-    "transactional_id": "there are no transactions; producer_name gives a producer that never doubles over restarts",
     "partition_assignment_strategy": "it is group_assignor here, uniform or range",
     "allow_auto_create_topics": "topics are created with Admin.create_topics only, leave it out",
     "api_version": _NEEDLESS,

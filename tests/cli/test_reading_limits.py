@@ -66,10 +66,14 @@ class ReadLog:
         self.ends = {A: ends.get("a", 0), B: ends.get("b", 0)}
         self.first = {A: 0, B: 0}
         self.positions = {A: 0, B: 0}
+        self.assigned = [A, B]
         self.committed: list[dict[TopicPartition, int]] = []
         self.found: dict[TopicPartition, int] = {}
         self.polls = 0
         self.grows = 0
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        self.assigned = list(partitions)
 
     def beginning_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         return {where: self.first[where] for where in partitions}
@@ -100,7 +104,7 @@ class ReadLog:
         assert self.polls < 100, "it would never end"
         self.ends = {where: end + self.grows for where, end in self.ends.items()}
         polled: dict[TopicPartition, list[ConsumerRecord]] = {}
-        for where, end in self.ends.items():
+        for where, end in ((each, self.ends[each]) for each in self.assigned):
             last = min(end, self.positions[where] + max_records)
             polled[where] = [record(where, offset) for offset in range(self.positions[where], last)]
             max_records -= len(polled[where])
@@ -181,6 +185,7 @@ def test_reading_starts_where_it_was_told(start: ReadingStart, positions: dict[T
     log.positions, log.found = {A: 1, B: 1}, {A: 2}
     seek_start(log, [A, B], start)  # type: ignore[arg-type]
     assert log.positions == positions
+    assert log.assigned == [A, B]
 
 
 @pytest.mark.parametrize("offset", [0, 2, 8, 99])

@@ -89,7 +89,6 @@ async def test_headers_are_taken_as_the_clients_of_kafka_take_them(cluster: Scri
     [
         ("retries", "delivery_timeout_ms"),
         ("max_in_flight_requests_per_connection", "max_in_flight"),
-        ("transactional_id", "producer_name"),
         ("api_version", "leave it out"),
         ("bootstrap.servers", "did you mean 'bootstrap_servers'"),
         ("linger", "did you mean 'linger_ms'"),

@@ -33,25 +33,30 @@ ASKS: dict[str, dict[str, Any]] = {
     "DescribeTopicPartitions": {"cursor": None},
 }
 #: Messages of which Kafka's protocol has nothing: traces, other kinds of group, what only counts changes.
-FOREIGN = {"BatchTrace", "ReplicaTrace"}
+FOREIGN = {"BatchTrace", "ReplicaTrace", "TransactionGroup", "TransactionPlace"}
 #: Fields that Kafka's protocol does not have, or that repeat the request.
 FOREIGN_FIELDS = """
-    AlterClientQuotasResponse.altered AlterUserScramCredentialsResponse.created
+    ActiveProducer.coordinator AlterClientQuotasResponse.altered AlterUserScramCredentialsResponse.created
     AlterUserScramCredentialsResponse.deleted BrokerMetadata.broker_epoch BrokerMetadata.directory_id
     BrokerMetadata.feature_level BrokerMetadata.leaving BrokerMetadata.lost BrokerMetadata.machine
     BrokerMetadata.returning BrokerMetadata.version BrokerMetadata.witness_only CommittedOffset.commit_number
     CommittedOffset.commit_timestamp_ms CommittedOffset.committer CommittedOffset.topic CreateAclsResponse.created
-    DeleteAclsResponse.deleted DescribeAclsResponse.applied_index EndTransactionResponse.markers_committed
+    DeleteAclsResponse.deleted DescribeAclsResponse.applied_index
+    DescribeProducersResponse.high_watermark DescribeProducersResponse.last_stable_offset
+    DescribeTransactionResponse.cause DescribeTransactionResponse.coordinator
+    DescribeTransactionResponse.coordinator_node DescribeTransactionResponse.groups DescribeTransactionResponse.place
+    DescribeTransactionResponse.writers EndTransactionResponse.markers_committed
     FetchResponse.correlation_id FetchResult.compacted_offset FetchResult.leader_epoch GroupAssignment.version
     GroupCoordinator.broker_epoch GroupCoordinator.group_id GroupCoordinator.leader_epoch GroupCoordinator.partition
     GroupHeartbeatResponse.correlation_id GroupListing.members InitProducerIdResponse.note
-    ListGroupsResponse.coordinators MemberDescription.present MetadataResponse.applied_index
+    ListGroupsResponse.coordinators ListTransactionsResponse.coordinators MemberDescription.present MetadataResponse.applied_index
     MetadataResponse.controller_id MetadataResponse.error MetadataResponse.feature_level
     MetadataResponse.image_age_ms OngoingReassignment.bytes_per_second PartitionMetadata.group_id
     PartitionMetadata.partition_epoch PartitionMetadata.witness PartitionOutcome.partition PartitionOutcome.topic
     PartitionOutcome.topic_id
     ProduceResponse.correlation_id ProduceResponse.trace ProduceResult.leader_epoch ProduceResult.next_sequence
     ReassignmentResult.partition ReassignmentResult.topic TopicMetadata.configs TopicPartitions.first_partitions
+    TransactionListing.started_ms TransactionTopic.topic_id
     UserScramCredential.changed_ms UserScramCredential.for_super_user
 """
 #: By API: messages and fields that count only for other APIs, or in other states of a group.
@@ -79,6 +84,9 @@ ELSEWHERE: dict[str, str] = {
     "CreatePartitions": "CreatePartitionsResponse.results TopicResult.name",
     "AlterConfigs": "AlterConfigsResponse.results TopicResult.name",
     "IncrementalAlterConfigs": "AlterConfigsResponse.results TopicResult.name",
+    # Shown while the transaction is open; test_transactions_of_kafkas_clients.py has such a one.
+    "DescribeTransactions": "TransactionTopic.partitions",
+    "ListTransactions": "ProducerIdentity.producer_epoch",
     "ListPartitionReassignments": "OngoingReassignment.witnesses",
     "DescribeTopicPartitions": "BrokerMetadata.fenced_lately BrokerMetadata.host BrokerMetadata.port"
     " BrokerMetadata.rack MetadataResponse.cluster_id",

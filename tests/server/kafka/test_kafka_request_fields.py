@@ -78,6 +78,7 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "InitProducerIdRequest.transactional_id": (None, "t"),
     "ListGroupsRequest.states_filter": (["Stable"], ["Empty"]),
     "ListGroupsRequest.types_filter": (["classic"], ["consumer"]),
+    "ListTransactionsRequest.state_filters": (["Ongoing"], ["Empty"]),
     "ListOffsetsPartition.timestamp": (-1, -2),
     "ListOffsetsRequest.replica_id": (-1, 5),
     "MetadataRequestTopic.name": ("missing", "u"),
