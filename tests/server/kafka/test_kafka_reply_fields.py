@@ -49,7 +49,8 @@ FOREIGN_FIELDS = """
     FetchResponse.correlation_id FetchResult.compacted_offset FetchResult.leader_epoch GroupAssignment.version
     GroupCoordinator.broker_epoch GroupCoordinator.group_id GroupCoordinator.leader_epoch GroupCoordinator.partition
     GroupHeartbeatResponse.correlation_id GroupListing.members InitProducerIdResponse.note
-    ListGroupsResponse.coordinators ListTransactionsResponse.coordinators MemberDescription.present MetadataResponse.applied_index
+    ListGroupsResponse.coordinators ListTransactionsResponse.coordinators MemberDescription.present
+    MetadataResponse.applied_index
     MetadataResponse.controller_id MetadataResponse.error MetadataResponse.feature_level
     MetadataResponse.image_age_ms OngoingReassignment.bytes_per_second PartitionMetadata.group_id
     PartitionMetadata.partition_epoch PartitionMetadata.witness PartitionOutcome.partition PartitionOutcome.topic
