@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from quorumlog.sdk.arguments import checked_partitions, checked_transaction_filters, checked_transactional_ids
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
-from quorumlog.sdk.cluster.coordinators import ATTEMPT_S, GRACE_S
-from quorumlog.sdk.errors import CoordinatorNotAvailableError, IllegalArgumentError, error_from_proto
+from quorumlog.sdk.cluster.coordinators import ATTEMPT_S, GRACE_S, CoordinatorCache
+from quorumlog.sdk.errors import IllegalArgumentError, error_from_proto
 from quorumlog.sdk.transaction_views import (
     DescribedProducer,
     PartitionProducers,
@@ -20,8 +20,9 @@ from quorumlog.sdk.transaction_views import (
     TransactionState,
 )
 from quorumlog.sdk.types import TopicPartition
-from quorumlog.v1 import groups_pb2, transactions_pb2
 from quorumlog.v1 import transaction_admin_pb2 as pb
+from quorumlog.v1 import transactions_pb2
+from quorumlog.v1.groups_pb2 import COORDINATOR_TYPE_TRANSACTION
 
 _STATES = {
     pb.TRANSACTION_STATE_EMPTY: TransactionState.EMPTY,
@@ -104,31 +105,7 @@ class _Transactions:
         attempt_s = min(limit_s, ATTEMPT_S)
         self._timeout_ms = int(attempt_s * 1000)
         self._rpc_s = attempt_s + GRACE_S
-
-    # --- coordinators --------------------------------------------------------------------------------------------
-
-    async def _coordinators(self, request: groups_pb2.FindCoordinatorsRequest) -> dict[int, NodeConnection]:
-        """Returns the leaders of coordinators by number. One attempt."""
-        request.type = groups_pb2.COORDINATOR_TYPE_TRANSACTION
-        response = await self._cluster.ask_any(lambda node, limit: node.groups.FindCoordinators(request, timeout=limit))
-        if response.HasField("error"):
-            raise error_from_proto(response.error)
-        leading: dict[int, NodeConnection] = {}
-        for found in response.coordinators:
-            if found.HasField("error"):
-                raise error_from_proto(found.error)
-            if found.node_id >= 0:
-                self._cluster.metadata.learn_address(found.node_id, found.host, found.port, found.broker_epoch)
-            node = self._cluster.node(found.node_id) if found.node_id >= 0 else None
-            if node is None:
-                no_leader = f"__transactions-{found.partition} has no leader at the moment: try again"
-                raise CoordinatorNotAvailableError(no_leader)
-            leading[found.partition] = node
-        return leading
-
-    async def _coordinator(self, transactional_id: str) -> NodeConnection:
-        found = await self._coordinators(groups_pb2.FindCoordinatorsRequest(group_ids=[transactional_id]))
-        return next(iter(found.values()))
+        self._coordinators = CoordinatorCache(cluster, COORDINATOR_TYPE_TRANSACTION)
 
     # --- lists and descriptions ----------------------------------------------------------------------------------
 
@@ -155,31 +132,27 @@ class _Transactions:
                 request.after = reply.transactions[-1].transactional_id
 
         async def attempt() -> None:
-            leading = await self._coordinators(groups_pb2.FindCoordinatorsRequest(all=True))
+            leading = await self._coordinators.require_all()
             nodes = dict.fromkeys(node for number, node in leading.items() if number not in answered)
             outcomes = await asyncio.gather(*(ask(node) for node in nodes), return_exceptions=True)
             for failure in outcomes:
                 if failure is not None:
                     raise failure
             if leading.keys() - answered:
-                missing = min(leading.keys() - answered)
-                raise CoordinatorNotAvailableError(f"__transactions-{missing} has no leader at the moment: try again")
+                raise self._coordinators.no_leader(min(leading.keys() - answered))
 
         await self._cluster.retrying(attempt, self._limit_s, "list_transactions")
         return [found[name] for name in sorted(found)]
 
     async def describe(self, transactional_id: str) -> TransactionDescription:
         """Describes one transactional id."""
-
-        async def attempt() -> pb.DescribeTransactionResponse:
-            node = await self._coordinator(transactional_id)
-            request = pb.DescribeTransactionRequest(transactional_id=transactional_id, timeout_ms=self._timeout_ms)
-            reply = await node.call(node.admin.DescribeTransaction(request, timeout=self._rpc_s))
-            if reply.HasField("error"):
-                raise error_from_proto(reply.error)
-            return reply
-
-        reply = await self._cluster.retrying(attempt, self._limit_s, "describe_transactions")
+        request = pb.DescribeTransactionRequest(transactional_id=transactional_id, timeout_ms=self._timeout_ms)
+        reply = await self._coordinators.ask(
+            transactional_id,
+            lambda node: node.admin.DescribeTransaction(request, timeout=self._rpc_s),
+            self._limit_s,
+            "describe_transactions",
+        )
         return _description(transactional_id, reply)
 
     async def abort(self, transactional_id: str, place: TransactionPlace) -> bool:
@@ -190,15 +163,14 @@ class _Transactions:
             timeout_ms=self._timeout_ms,
         )
 
-        async def attempt() -> bool:
-            node = await self._coordinator(transactional_id)
-            reply = await node.call(node.admin.AbortTransaction(request, timeout=self._rpc_s))
-            if reply.HasField("error"):
-                raise error_from_proto(reply.error)
-            return reply.markers_committed
-
         # A repeated request succeeds if the first one has.
-        return await self._cluster.retrying(attempt, self._limit_s, "abort_transaction")
+        reply = await self._coordinators.ask(
+            transactional_id,
+            lambda node: node.admin.AbortTransaction(request, timeout=self._rpc_s),
+            self._limit_s,
+            "abort_transaction",
+        )
+        return reply.markers_committed
 
     # --- partitions ----------------------------------------------------------------------------------------------
 

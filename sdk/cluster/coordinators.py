@@ -18,8 +18,9 @@ from quorumlog.sdk.errors import (
     UnknownServerError,
     error_from_proto,
 )
-from quorumlog.v1 import errors_pb2, groups_pb2, transactions_pb2
+from quorumlog.v1 import errors_pb2, groups_pb2, transaction_admin_pb2, transactions_pb2
 from quorumlog.v1.groups_pb2 import COORDINATOR_TYPE_GROUP, CoordinatorType
+from quorumlog.wire.topic_names import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 
 #: A response about one group, or one transactional id.
 GroupReply = TypeVar(
@@ -31,6 +32,8 @@ GroupReply = TypeVar(
     transactions_pb2.JoinTransactionResponse,
     transactions_pb2.AddToTransactionResponse,
     transactions_pb2.EndTransactionResponse,
+    transaction_admin_pb2.DescribeTransactionResponse,
+    transaction_admin_pb2.AbortTransactionResponse,
 )
 #: One group's part of a response.
 GroupResult = TypeVar("GroupResult", groups_pb2.GroupDescription, groups_pb2.GroupOutcome)
@@ -70,7 +73,9 @@ class CoordinatorCache:
     def __init__(self, cluster: Cluster, kind: CoordinatorType.ValueType = COORDINATOR_TYPE_GROUP) -> None:
         self._cluster = cluster
         self._kind = kind
-        self._noun = "group" if kind == COORDINATOR_TYPE_GROUP else "transactional id"
+        is_group = kind == COORDINATOR_TYPE_GROUP
+        self._noun = "group" if is_group else "transactional id"
+        self._topic = GROUPS_TOPIC if is_group else TRANSACTIONS_TOPIC
         self._partitions: dict[str, int] = {}
         self._leaders: dict[int, _Leader] = {}
 
@@ -145,18 +150,22 @@ class CoordinatorCache:
         return nodes
 
     async def require_all(self) -> dict[int, NodeConnection]:
-        """Returns the leader of each partition of ``__groups`` by a request. One attempt.
+        """Returns the leader of each coordinator, by its number, by a request. One attempt.
 
         Raises:
             CoordinatorNotAvailableError: one has no leader at the moment, or they are being created (retriable).
         """
         leading: dict[int, NodeConnection] = {}
-        for found in await self._find(groups_pb2.FindCoordinatorsRequest(all=True)):
+        for found in await self._find(groups_pb2.FindCoordinatorsRequest(all=True, type=self._kind)):
             node = self._take(found)
             if node is None:
-                raise CoordinatorNotAvailableError(f"__groups-{found.partition} has no leader at the moment: try again")
+                raise self.no_leader(found.partition)
             leading[found.partition] = node
         return leading
+
+    def no_leader(self, number: int) -> CoordinatorNotAvailableError:
+        """Returns the error for a coordinator that has no leader."""
+        return CoordinatorNotAvailableError(f"{self._topic}-{number} has no leader at the moment: try again")
 
     async def _find(self, request: groups_pb2.FindCoordinatorsRequest) -> Sequence[groups_pb2.GroupCoordinator]:
         response = await self._cluster.ask_any(lambda node, limit: node.groups.FindCoordinators(request, timeout=limit))
