@@ -14,6 +14,7 @@ from quorumlog.sdk.transaction_views import TransactionState
 from quorumlog.sdk.types import GroupState, OffsetAndMetadata, TopicPartition
 
 Value = TypeVar("Value")
+StateT = TypeVar("StateT", GroupState, TransactionState)
 
 MAX_INT32 = 2**31 - 1
 MAX_INT64 = 2**63 - 1
@@ -156,15 +157,19 @@ def checked_claim_time(claimed_before_ms: object) -> int:
 
 def checked_states(states: Iterable[GroupState | str]) -> tuple[GroupState, ...]:
     """Returns group states without duplicates, given by name (in any case) or as members of `GroupState`."""
-    known = {state.value.lower(): state for state in GroupState}
+    return _members(states, GroupState, "a group", ["Empty", "Stable"])
+
+
+def _members(states: Iterable[StateT | str], kind: type[StateT], of: str, example: list[str]) -> tuple[StateT, ...]:
+    known = {state.value.lower(): state for state in kind}
     if isinstance(states, str | bytes) or not isinstance(states, Iterable):
-        raise IllegalArgumentError(f"states are {states!r}: give a list such as ['Empty', 'Stable']")
-    checked: dict[GroupState, None] = {}
+        raise IllegalArgumentError(f"states are {states!r}: give a list such as {example}")
+    checked: dict[StateT, None] = {}
     for value in states:
         state = known.get(value.lower()) if isinstance(value, str) else value
-        if not isinstance(state, GroupState):
-            names = ", ".join(state.value for state in GroupState)
-            raise IllegalArgumentError(f"{value!r} is not a state of a group: choose among {names}")
+        if not isinstance(state, kind):
+            names = ", ".join(state.value for state in kind)
+            raise IllegalArgumentError(f"{value!r} is not a state of {of}: choose among {names}")
         checked[state] = None
     return tuple(checked)
 
@@ -188,17 +193,8 @@ def checked_transaction_filters(
     name_pattern: str,
 ) -> tuple[tuple[TransactionState, ...], tuple[int, ...], int | None, str]:
     """Returns the filters of a list of transactional ids."""
-    known = {state.value.lower(): state for state in TransactionState}
-    states, producer_ids = () if states is None else states, () if producer_ids is None else producer_ids
-    if isinstance(states, str | bytes) or not isinstance(states, Iterable):
-        raise IllegalArgumentError(f"states are {states!r}: give a list such as ['Ongoing']")
-    checked: dict[TransactionState, None] = {}
-    for value in states:
-        state = known.get(value.lower()) if isinstance(value, str) else value
-        if not isinstance(state, TransactionState):
-            names = ", ".join(state.value for state in TransactionState)
-            raise IllegalArgumentError(f"{value!r} is not a state of a transactional id: choose among {names}")
-        checked[state] = None
+    checked = _members(() if states is None else states, TransactionState, "a transactional id", ["Ongoing"])
+    producer_ids = () if producer_ids is None else producer_ids
     if isinstance(producer_ids, str | bytes) or not isinstance(producer_ids, Iterable):
         raise IllegalArgumentError(f"producer ids are {producer_ids!r}: give a list of numbers")
     ids = tuple(producer_ids)
@@ -209,7 +205,7 @@ def checked_transaction_filters(
         raise IllegalArgumentError(f"longer_than_ms is {longer_than_ms!r}: give milliseconds from 0 on")
     if not isinstance(name_pattern, str) or not is_text(name_pattern):
         raise IllegalArgumentError(f"name_pattern is {name_pattern!r}: give a regular expression")
-    return tuple(checked), ids, longer_than_ms, name_pattern
+    return checked, ids, longer_than_ms, name_pattern
 
 
 def checked_settings(settings: Mapping[str, object], what: str) -> dict[str, str]:
