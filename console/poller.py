@@ -159,6 +159,8 @@ class Poller:
         self._states = NodeStates()
         #: True if a node's list of topics contradicts the known ones, so that a linearizable list has to settle it.
         self._has_doubts = False
+        #: When the reports of all watches were last compared.
+        self._compared_s = -math.inf
         self._read_by_groups: list[TopicPartition] = []
         self._trouble: dict[str, str] = {}
         self._succeeded_s: dict[str, float] = {}
@@ -221,11 +223,15 @@ class Poller:
     # -- metadata -------------------------------------------------------------------------------------------------
 
     async def ask_metadata(self) -> None:
-        """Reads nodes, topics and partitions from the watches; without a watch, from one node."""
+        """Reads nodes, topics and partitions from the watches; without a watch, from one node. Watches report changes
+        immediately, so that their whole reports are compared less often: only to find what a node has missed.
+        """
         asked_s = self._clock()
         views = self._views()
         if views:
-            self._take_views(views, asked_s)
+            if asked_s - self._compared_s >= OTHERS_EVERY_S:
+                self._compared_s = asked_s
+                self._take_views(views, asked_s)
             return
         cluster, topics = await asyncio.gather(
             self._admin.describe_cluster(), self._admin.describe_topics(include_internal=True)
