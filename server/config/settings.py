@@ -110,7 +110,7 @@ class Settings(BaseSettings):
     )
     peer_socket_listen: Address | None = Field(
         None,
-        description=f"{_AN_ADDRESS}: where peers send entries over sockets; if not set, a port that the system chooses"
+        description=f"{_AN_ADDRESS}: where peers send frames over sockets; if not set, a port that the system chooses"
         " beside the listener for peers",
     )
     password_listen: Address | None = Field(

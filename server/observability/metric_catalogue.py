@@ -129,7 +129,7 @@ CATALOGUE: dict[str, MetricFamily] = {
     "produce_stage_seconds": _histogram("Time that a Produce request spends in each stage.", "stage"),
     "request_errors": _counter("Errors with which requests were answered, or parts of them.", "request", "error"),
     "requests_refused": _counter("Requests refused before they were processed because queues are full."),
-    "peer_sockets": _gauge("Sockets on which other nodes send entries; peers without one send them over gRPC."),
+    "peer_sockets": _gauge("Sockets on which other nodes send frames, two for each; peers without them use gRPC."),
     "kafka_connections": _gauge("Connections of Kafka clients."),
     "kafka_requests": _counter("Requests of Kafka clients; the requests that they become are also counted above."),
     "kafka_connections_ended": _counter("Connections of Kafka clients closed because of a fault or to free memory."),

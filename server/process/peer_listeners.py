@@ -1,4 +1,4 @@
-"""Services for peers: the streams at each listener that peers may use, and the sockets for entries."""
+"""Services for peers: the streams at each listener that peers may use, and the sockets for frames."""
 
 from __future__ import annotations
 

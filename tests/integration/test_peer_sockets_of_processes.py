@@ -1,4 +1,4 @@
-"""Entries travel over sockets between the processes of a cluster, also after a node was killed."""
+"""Frames travel over sockets between the processes of a cluster, also after a node was killed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def until_all_have(metrics: dict[int, str], sockets: int) -> None:
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
-def test_entries_travel_over_sockets(tls: bool) -> None:
+def test_frames_travel_over_sockets(tls: bool) -> None:
     ports = ReservedPorts(3)
     metrics = {node: f"127.0.0.1:{port}" for node, port in enumerate(ports.ports, start=1)}
     places = {node: {"metrics_listen": address} for node, address in metrics.items()}
@@ -38,7 +38,7 @@ def test_entries_travel_over_sockets(tls: bool) -> None:
         options = {"bootstrap_servers": cluster.bootstrap_servers}
         if cluster.certificates is not None:
             options |= cluster.certificates.of_client("admin")
-        until_all_have(metrics, 2)
+        until_all_have(metrics, 4)
         with Admin(**options) as admin:
             admin.create_topics([NewTopic("orders", 1, 3)])
         with Producer(**options) as producer:
@@ -48,6 +48,6 @@ def test_entries_travel_over_sockets(tls: bool) -> None:
             for _ in range(20):
                 producer.send("orders", b"x").result(timeout=LIMIT_S)
             cluster.start(2)
-            until_all_have(metrics, 2)
+            until_all_have(metrics, 4)
             assert producer.send("orders", b"x").result(timeout=LIMIT_S).offset == 40
     ports.close()

@@ -258,8 +258,8 @@ class Frame(_message.Message):
     the sender's clock; 0: not told.
     """
     socket_port: _builtins.int
-    """In the first answer on a data stream: a port of the sender that accepts a socket for the frames of this stream; 0 or
-    absent: none.
+    """In the first answer on a control or data stream: a port of the sender that accepts a socket for the frames of this
+    stream; 0 or absent: none. Older nodes announce one for data alone.
     """
     socket_token: _builtins.bytes
     """What the socket must show first."""

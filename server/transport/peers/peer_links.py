@@ -207,7 +207,7 @@ class PeerLinks:
             started = asyncio.get_running_loop().time()
             try:
                 identity = await self._greet(peer, session)
-                await self._open_socket(peer, session)
+                await self._open_sockets(peer, session)
                 peer.outbound = session
                 was_up = True
                 peer.last_complaint = ""
@@ -243,12 +243,12 @@ class PeerLinks:
             raise LinkBrokenError(f"refused: {refusal}")
         return identity
 
-    async def _open_socket(self, peer: _Peer, session: OutboundSession) -> None:
-        """Opens the socket for entries. A port that could not be reached is not tried again for a while."""
+    async def _open_sockets(self, peer: _Peer, session: OutboundSession) -> None:
+        """Opens the sockets for frames. A port that could not be reached is not tried again for a while."""
         now_s = asyncio.get_running_loop().time()
         if now_s < peer.no_socket_until_s:
             return
-        reason = await session.open_socket()
+        reason = await session.open_sockets()
         if reason:
             peer.no_socket_until_s = now_s + SOCKET_AGAIN_S
             self._log.info("peer_socket_unreachable", peer=peer.node_id, address=peer.address, reason=reason)

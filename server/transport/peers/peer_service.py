@@ -24,7 +24,13 @@ from quorumlog.server.transport.peers.peer_codec import (
     parse_frame,
 )
 from quorumlog.server.transport.peers.peer_links import PeerLinks
-from quorumlog.server.transport.peers.peer_session import CLUSTER_KEY, GENERATION_KEY, HELLO_TIMEOUT_S, WANTED_KEY
+from quorumlog.server.transport.peers.peer_session import (
+    CLUSTER_KEY,
+    GENERATION_KEY,
+    HELLO_TIMEOUT_S,
+    ON_SOCKETS,
+    WANTED_KEY,
+)
 from quorumlog.server.transport.peers.peer_sockets import Expected, PeerSocketListener
 from quorumlog.server.transport.peers.refused_peers import RefusedPeers
 from quorumlog.server.transport.principals import node_id_of
@@ -53,7 +59,7 @@ class PeerService:
     Arguments:
         refused: is notified of refused peers.
         by_certificate: a caller must have the certificate of the node that it claims to be.
-        sockets: accepts sockets for the frames of data streams; None: frames stay on the streams.
+        sockets: accepts sockets for frames; None: frames stay on the streams.
     """
 
     def __init__(
@@ -119,7 +125,7 @@ class PeerService:
         await self._serve(Stream.SNAPSHOT, context)
 
     async def _serve(self, stream: Stream, context: Context) -> None:
-        if self._sockets is None or not self._sockets.is_listening or stream is not Stream.DATA:
+        if self._sockets is None or not self._sockets.is_listening or stream not in ON_SOCKETS:
             await self._serve_until_end(stream, context, None)
             return
         expected = self._sockets.expect()

@@ -52,6 +52,13 @@ _ANSWER_OF = {
 }
 #: Streams whose frames are sent on what we opened ourselves.
 OUTBOUND = frozenset(_METHODS)
+#: Streams whose frames and answers move to sockets.
+ON_SOCKETS = frozenset((Stream.CONTROL, Stream.DATA))
+#: Streams whose waiting frames are joined: everything in them may arrive together, and a later lease or acknowledgement
+#: replaces an earlier one, as in protobuf's merge of two messages.
+_JOINED = frozenset((Stream.CONTROL, Stream.CONTROL_ANSWER, Stream.DATA_ANSWER))
+#: Maximum size of joined frames (bytes).
+_MAX_JOINED_BYTES = 1 << 20
 
 #: Receives a frame that arrived.
 Receive = Callable[[PeerFrame], None]
@@ -70,9 +77,18 @@ class LinkBrokenError(Exception):
 
 
 class FrameQueue:
-    """Encoded frames that wait for one stream, and the loop that writes them."""
+    """Encoded frames that wait for one stream, and the loop that writes them.
 
-    def __init__(self) -> None:
+    A write to a stream of gRPC may take longer than a step of the node, and each step may have a frame. Heartbeats and
+    votes behind a growing queue would arrive after the timeouts that they are to prevent, so that no group could keep a
+    leader. Therefore frames of such streams that wait together become one frame.
+
+    Arguments:
+        stream: whose frames they are.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self._joins = stream in _JOINED
         self._frames: deque[bytes] = deque()
         self._bytes = 0
         self._wake = asyncio.Event()
@@ -90,11 +106,20 @@ class FrameQueue:
         """Writes queued frames, forever; a write that waits for the peer to read delays only this stream."""
         while True:
             while self._frames:
-                data = self._frames.popleft()
+                data = self._take()
                 self._bytes -= len(data)
                 await write(data)
             self._wake.clear()
             await self._wake.wait()
+
+    def _take(self) -> bytes:
+        if not self._joins or len(self._frames) == 1:
+            return self._frames.popleft()
+        size, frames = 0, list[bytes]()
+        while self._frames and (not frames or size + len(self._frames[0]) <= _MAX_JOINED_BYTES):
+            frames.append(self._frames.popleft())
+            size += len(frames[-1])
+        return b"".join(frames)
 
 
 class OutboundSession:
@@ -109,30 +134,30 @@ class OutboundSession:
     def __init__(self, node_id: int, address: str, generation: int, dialer: PeerDialer) -> None:
         self._node_id = node_id
         self._dialer = dialer
-        self._socket: PeerSocket | None = None
+        self._sockets: dict[Stream, PeerSocket] = {}
         metadata = ((GENERATION_KEY, str(generation)), (WANTED_KEY, str(node_id)))
         self._channels = {stream: dialer.channel(address, node_id) for stream in _METHODS}
         self._calls = {
             stream: self._channels[stream].stream_stream(method, bytes, bytes)(None, metadata=metadata)
             for stream, method in _METHODS.items()
         }
-        self._queues = {stream: FrameQueue() for stream in _METHODS}
+        self._queues = {stream: FrameQueue(stream) for stream in _METHODS}
         self._closed = asyncio.Event()
-        self._announced = 0, b""
+        #: Port and token of the socket for each stream; port 0: none.
+        self._announced: dict[Stream, tuple[int, bytes]] = {}
         self.address = address
         self.identity: PeerIdentity | None = None
 
     def send(self, stream: Stream, data: bytes) -> bool:
         """Queues one of our frames; False if that queue is full."""
-        if self._socket is not None and stream is Stream.DATA:
-            return self._socket.send(data)
-        return self._queues[stream].put(data)
+        peer_socket = self._sockets.get(stream)
+        return self._queues[stream].put(data) if peer_socket is None else peer_socket.send(data)
 
     def close(self) -> None:
         """Closes the streams; ``run`` then raises LinkBrokenError."""
         self._closed.set()
-        if self._socket is not None:
-            self._socket.close()
+        for peer_socket in self._sockets.values():
+            peer_socket.close()
         for call in self._calls.values():
             call.cancel()
 
@@ -153,8 +178,7 @@ class OutboundSession:
         identities = [_identity_in(hello) for hello in hellos.values()]
         if any(identity != identities[0] for identity in identities):
             raise LinkBrokenError("the streams reached different processes")
-        data = hellos[Stream.DATA]
-        self._announced = data.socket_port, data.socket_token
+        self._announced = {stream: (hellos[stream].socket_port, hellos[stream].socket_token) for stream in ON_SOCKETS}
         self.identity = identities[0]
         return identities[0]
 
@@ -163,18 +187,17 @@ class OutboundSession:
             await call.write(hello)
         return {stream: await call.read() for stream, call in self._calls.items()}
 
-    async def open_socket(self) -> str:
-        """Moves the data stream to a socket if the peer has announced one; returns why it cannot be reached, or an
-        empty string.
+    async def open_sockets(self) -> str:
+        """Moves the streams for which the peer has announced a socket; returns why one cannot be reached, or an empty
+        string.
         """
-        port, token = self._announced
-        if not port:
-            return ""
         host = parse_address(self.address)[0]
-        try:
-            self._socket = await dial(host, port, token, self._node_id, self._dialer.contexts)
-        except OSError as error:
-            return one_line(str(error))
+        for stream, (port, token) in self._announced.items():
+            if port:
+                try:
+                    self._sockets[stream] = await dial(host, port, token, self._node_id, self._dialer.contexts)
+                except OSError as error:
+                    return one_line(str(error))
         return ""
 
     async def run(self, own_id: int, receive: Receive) -> None:
@@ -187,7 +210,10 @@ class OutboundSession:
         peer = self.identity.node_id
         await run_until_first(
             self._closed,
-            *(() if self._socket is None else (carry(self._socket, Stream.DATA_ANSWER, peer, own_id, receive),)),
+            *(
+                carry(peer_socket, _ANSWER_OF[stream], peer, own_id, receive)
+                for stream, peer_socket in self._sockets.items()
+            ),
             *(self._queues[stream].drain(call.write) for stream, call in self._calls.items()),
             *(
                 read_frames(call.read, _ANSWER_OF[stream], peer, own_id, receive)
@@ -222,10 +248,10 @@ class InboundSession:
     def __init__(self, identity: PeerIdentity, generation: int) -> None:
         self.identity = identity
         self.generation = generation
-        self._queues = {answer: FrameQueue() for answer in _ANSWER_OF.values()}
+        self._queues = {answer: FrameQueue(answer) for answer in _ANSWER_OF.values()}
         self._closed = asyncio.Event()
         self._open: set[Stream] = set()
-        self._socket: PeerSocket | None = None
+        self._sockets: dict[Stream, PeerSocket] = {}
 
     def is_older_than(self, identity: PeerIdentity, generation: int) -> bool:
         """True if streams of that attempt replace these: of another process, or of a later attempt."""
@@ -237,9 +263,8 @@ class InboundSession:
 
     def send(self, stream: Stream, data: bytes) -> bool:
         """Queues an answer; False if that queue is full."""
-        if self._socket is not None and stream is Stream.DATA_ANSWER:
-            return self._socket.send(data)
-        return self._queues[stream].put(data)
+        peer_socket = self._sockets.get(stream)
+        return self._queues[stream].put(data) if peer_socket is None else peer_socket.send(data)
 
     def close(self) -> None:
         """Closes the streams; ``run`` then raises LinkBrokenError."""
@@ -249,7 +274,7 @@ class InboundSession:
         peer_socket = await expected.socket
         if not peer_socket.is_of(self.identity.node_id):
             raise LinkBrokenError("its socket has the certificate of another node")
-        self._socket = peer_socket
+        self._sockets[_ANSWER_OF[stream]] = peer_socket
         peer_socket.send(expected.token)
         await carry(peer_socket, stream, self.identity.node_id, own_id, receive)
 

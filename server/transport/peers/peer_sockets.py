@@ -1,9 +1,11 @@
-"""Sockets between nodes that carry the frames of data streams, without gRPC.
+"""Sockets between nodes that carry the frames of control and data streams, without gRPC.
 
-A frame of entries and its answer cost half as much processor time on a socket as on a gRPC stream, and wake fewer
-threads. gRPC remains the way to open a link: the first answer on a data stream names a port and a token, and the node
-that opened the stream connects there and shows the token. A node of an older version names none, and a port that cannot
-be reached is not used: then the frames stay on the stream. A socket lasts no longer than the streams of its link.
+A frame and its answer cost half as much processor time on a socket as on a gRPC stream, and wake fewer threads. All
+frames that have arrived on a socket are delivered before the node's next step. A stream of gRPC delivers one frame in
+each turn of the loop: on a busy machine that delayed heartbeats by seconds. gRPC remains the way to open a link: the
+first answer on a stream names a port and a token, and the node that opened the stream connects there and shows the
+token. A node of an older version names none, or only one for entries. A port that cannot be reached is not used: then
+the frames stay on the stream. A socket lasts no longer than the streams of its link.
 
 Each frame on a socket is preceded by its length, u32 in little-endian order. The first one in each direction is the
 token.
