@@ -32,7 +32,6 @@ from rich.table import Table
 from bench.compare import CHECKOUT, THIS, Contender, UnknownSideError, find_sides
 from bench.options import add_json, add_work_dir
 from bench.printing import result_console
-from bench.rounds import core_costs, round_costs
 
 #: Groups in a round, and entries of each; None: the core alone, with each of its numbers of entries.
 LOADS: dict[str, tuple[int, int] | None] = {
@@ -42,21 +41,18 @@ LOADS: dict[str, tuple[int, int] | None] = {
     "10 groups, 8 entries": (10, 8),
 }
 _REPETITIONS = (1, 3)
+#: The loads, as programs: of another checkout they import its own.
+_CORE = "import sys; from bench.rounds import core_costs; core_costs(int(sys.argv[1]))"
+_ROUNDS = (
+    "import sys; from bench.rounds import round_costs; n, *shape = map(int, sys.argv[1:]);"
+    " round_costs((tuple(shape),), n)"
+)
 _RUN_TIMEOUT_S = 1_800.0
 _COUNT = re.compile(r"I\s+refs:\s+([\d,]+)")
 
 
 class CountError(Exception):
     """Raised if a run cannot be counted. The message is one line that says what to do."""
-
-
-def run_load(name: str, repetitions: int) -> None:
-    """Runs a load in this process."""
-    shape = LOADS[name]
-    if shape is None:
-        core_costs(repetitions)
-    else:
-        round_costs((shape,), repetitions)
 
 
 def count(side: Contender, load: str) -> int:
@@ -74,8 +70,16 @@ def _instructions(side: Contender, load: str, repetitions: int) -> int:
     if valgrind is None:
         raise CountError("valgrind is not installed: install the package valgrind")
     counter = [valgrind, "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
-    loaded = [sys.executable, "-m", "bench", "instructions", "--load", load, "--repetitions", str(repetitions)]
-    paths = [str(CHECKOUT)] if side.packages is None else [str(side.packages), str(CHECKOUT)]
+    shape = LOADS[load]
+    loaded = [
+        sys.executable,
+        "-P",
+        "-c",
+        _CORE if shape is None else _ROUNDS,
+        repr(repetitions),
+        *map(str, shape or ()),
+    ]
+    paths = [str(CHECKOUT)] if side.packages is None else [str(side.packages), str(_own_loads(side.packages))]
     # With one seed of hashes, two runs execute the same instructions.
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "0"}
     try:
@@ -86,9 +90,16 @@ def _instructions(side: Contender, load: str, repetitions: int) -> int:
         raise CountError(f"{side.name}, {load}: not finished within {_RUN_TIMEOUT_S:.0f} s") from None
     found = _COUNT.search(run.stderr)
     if run.returncode or found is None:
-        last = (run.stderr.strip() or "no output").splitlines()[-1]
+        said = [line for line in run.stderr.splitlines() if line.strip() and not line.startswith("==")]
+        last = said[-1] if said else "no output"
         raise CountError(f"{side.name}, {load}: exit status {run.returncode}: {last}")
     return int(found[1].replace(",", ""))
+
+
+def _own_loads(packages: Path) -> Path:
+    """Returns the checkout whose loads run on ``packages``: their own, since the loads use what users do not import."""
+    found = (folder for folder in packages.parents if (folder / "bench" / "rounds.py").is_file())
+    return next(found, CHECKOUT)
 
 
 def main(arguments: list[str]) -> int:
@@ -96,14 +107,9 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench instructions", description=__doc__)
     parser.add_argument("sides", nargs="*", metavar="SIDE", help="this, compiled, a commit or a directory")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="number of runs at a time")
-    parser.add_argument("--load", choices=LOADS, help=argparse.SUPPRESS)
-    parser.add_argument("--repetitions", type=int, help=argparse.SUPPRESS)
     add_json(parser)
     add_work_dir(parser)
     parsed = parser.parse_args(arguments)
-    if parsed.load is not None:
-        run_load(parsed.load, parsed.repetitions or 1)
-        return 0
     if len(parsed.sides) < 2:
         parser.error("at least two sides are needed")
     parsed.work_dir.mkdir(parents=True, exist_ok=True)
