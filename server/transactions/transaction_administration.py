@@ -16,7 +16,7 @@ from quorumlog.server.step.deadlines import wait_us
 from quorumlog.server.step.events import ClientRequest
 from quorumlog.server.step.node_service import ServiceHooks, StepTime
 from quorumlog.server.step.wire_errors import error
-from quorumlog.server.transactions.transaction_decisions import abort_transaction
+from quorumlog.server.transactions.transaction_calls import ClientCall
 from quorumlog.server.transactions.transaction_draft import TransactionDraft
 from quorumlog.server.transactions.transaction_leader import TransactionLeader
 from quorumlog.server.transactions.transaction_shard import TransactionShard
@@ -90,10 +90,11 @@ class TransactionAdministration:
         if isinstance(keeper, errors_pb2.Error):
             self._answers.fail(asked.request_id, keeper)
         elif isinstance(request, AbortTransactionRequest):
-            keeper.queue.submit(_AbortCall(asked.request_id, request, self._answers, keeper))
+            keeper.queue.submit(ClientCall(asked.request_id, request, self._answers, keeper))
         else:
             topic_name = partial(self._topic_name, ClientTopics(self._refusals, asked.client))
-            call = _DescribeCall(asked.request_id, request, self._answers, keeper, self._node_id, topic_name)
+            name = request.transactional_id
+            call = _DescribeCall(asked.request_id, name, self._answers, keeper, self._node_id, topic_name)
             self._led.read(time.now, keeper, call)
 
     def _topic_name(self, topics: ClientTopics, topic_id: bytes) -> str | None:
@@ -118,72 +119,40 @@ class TransactionAdministration:
             self._led.read(now, leader, _ListedPart(leader, chosen, gathered))
 
 
-class _OperatorCall:
-    """A call about one transactional id."""
+class _DescribeCall:
+    """A description of one transactional id. It is sent once the leadership is confirmed."""
 
     def __init__(
         self,
         request_id: int,
-        request: DescribeTransactionRequest | AbortTransactionRequest,
-        answers: PendingAnswers,
-        leader: TransactionLeader,
-    ) -> None:
-        self.key = request.transactional_id
-        self.request_id = request_id
-        self.request = request
-        self.answers = answers
-        self.leader = leader
-
-    def refuse(self, problem: errors_pb2.Error) -> None:
-        """Answers the client with an error."""
-        self.answers.fail(self.request_id, problem)
-
-
-class _AbortCall(_OperatorCall):
-    def decide(self, draft: TransactionDraft) -> ProtoMessage | None:
-        assert isinstance(self.request, AbortTransactionRequest)
-        return self.leader.settle(self, draft, abort_transaction(draft, self.request))
-
-    def answer(self, response: ProtoMessage) -> None:
-        assert isinstance(response, AbortTransactionResponse)
-        if response.HasField("error"):
-            self.answers.give(self.request_id, response)
-            return
-
-        def ended(committed: bool) -> None:
-            response.markers_committed = committed
-            self.answers.give(self.request_id, response)
-
-        self.leader.when_markers_are_committed(self.key, ended)
-
-
-class _DescribeCall(_OperatorCall):
-    """A description. It is sent once the leadership is confirmed."""
-
-    def __init__(
-        self,
-        request_id: int,
-        request: DescribeTransactionRequest,
+        key: str,
         answers: PendingAnswers,
         leader: TransactionLeader,
         node_id: int,
         topic_name: Callable[[bytes], str | None],
     ) -> None:
-        super().__init__(request_id, request, answers, leader)
+        self.key = key
+        self._request_id = request_id
+        self._answers = answers
+        self._leader = leader
         self._node_id = node_id
         self._topic_name = topic_name
 
     def decide(self, draft: TransactionDraft) -> DescribeTransactionResponse:
-        record = self.leader.table.records.get(self.key)
+        record = self._leader.table.records.get(self.key)
         if record is None:
             return DescribeTransactionResponse(error=no_such_id(self.key))
-        response = describe(record, self.leader.markers, self._topic_name)
-        response.coordinator = self.leader.coordinator.identity.number
+        response = describe(record, self._leader.markers, self._topic_name)
+        response.coordinator = self._leader.coordinator.identity.number
         response.coordinator_node = self._node_id
         return response
 
     def answer(self, response: ProtoMessage) -> None:
-        self.answers.give(self.request_id, response)
+        self._answers.give(self._request_id, response)
+
+    def refuse(self, problem: errors_pb2.Error) -> None:
+        """Answers the client with an error."""
+        self._answers.fail(self._request_id, problem)
 
 
 class _GatheredList:

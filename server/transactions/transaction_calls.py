@@ -11,6 +11,7 @@ from quorumlog.server.deciding.pending_answers import PendingAnswers
 from quorumlog.server.deciding.transaction_participants import identity_of, place_form
 from quorumlog.server.transactions.connection_fence import ClientConnection
 from quorumlog.server.transactions.transaction_decisions import (
+    abort_transaction,
     add_to_transaction,
     end_transaction,
     enlist,
@@ -21,6 +22,7 @@ from quorumlog.server.transactions.transaction_decisions import (
 from quorumlog.server.transactions.transaction_draft import TransactionDraft
 from quorumlog.server.transactions.transaction_leader import TransactionLeader
 from quorumlog.v1 import errors_pb2, peer_pb2, transactions_pb2
+from quorumlog.v1.transaction_admin_pb2 import AbortTransactionRequest, AbortTransactionResponse
 
 #: Requests of clients about one transactional id.
 TransactionRequest: TypeAlias = (
@@ -51,7 +53,7 @@ def failed_transaction(request: TransactionRequest, problem: errors_pb2.Error) -
 
 
 class ClientCall:
-    """A call of a client about one transactional id.
+    """A call of a client about one transactional id: of a producer, or of an operator who aborts its transaction.
 
     Arguments:
         connection: the client's connection; None if it needs no fence.
@@ -61,11 +63,11 @@ class ClientCall:
     def __init__(
         self,
         request_id: int,
-        request: TransactionRequest,
+        request: TransactionRequest | AbortTransactionRequest,
         answers: PendingAnswers,
         leader: TransactionLeader,
-        connection: ClientConnection | None,
-        close: Callable[[errors_pb2.Error], None],
+        connection: ClientConnection | None = None,
+        close: Callable[[errors_pb2.Error], None] = lambda problem: None,
     ) -> None:
         self.key = request.transactional_id
         self._fence = leader.fence
@@ -95,6 +97,8 @@ class ClientCall:
                 if self._request.raises_epoch:
                     return end_transaction(draft, self._request)
                 return self._fenced(draft, end_transaction, self._request)
+            case AbortTransactionRequest():
+                return abort_transaction(draft, self._request)
 
     def _fenced(
         self, draft: TransactionDraft, decide: Callable[[TransactionDraft, RequestT], ResponseT], request: RequestT
@@ -107,7 +111,7 @@ class ClientCall:
             if problem is not None:
                 if self._fence.is_outdated(self._connection):
                     self._close(problem)
-                return failed_transaction(self._request, problem)
+                return failed_transaction(request, problem)
         response = decide(draft, request)
         if not response.HasField("error"):
             self._fence.accepted(self.key, self._connection)
@@ -116,19 +120,21 @@ class ClientCall:
     def answer(self, response: ProtoMessage) -> None:
         """Answers the client. A call that may have decided a transaction is answered when the markers are committed, or
         after half a second: the next transaction then seldom has to wait for a participant."""
-        if isinstance(response, transactions_pb2.EndTransactionResponse) and not response.HasField("error"):
+        match response:
+            case (
+                transactions_pb2.InitTransactionsResponse()
+                | transactions_pb2.EndTransactionResponse()
+                | AbortTransactionResponse()
+            ) if not response.HasField("error"):
 
-            def ended(committed: bool) -> None:
-                response.markers_committed = committed
+                def ended(committed: bool) -> None:
+                    if not isinstance(response, transactions_pb2.InitTransactionsResponse):
+                        response.markers_committed = committed
+                    self._answers.give(self._request_id, response)
+
+                self._leader.when_markers_are_committed(self.key, ended)
+            case _:
                 self._answers.give(self._request_id, response)
-
-            self._leader.when_markers_are_committed(self.key, ended)
-        elif isinstance(response, transactions_pb2.InitTransactionsResponse) and not response.HasField("error"):
-            self._leader.when_markers_are_committed(
-                self.key, lambda committed: self._answers.give(self._request_id, response)
-            )
-        else:
-            self._answers.give(self._request_id, response)
 
     def refuse(self, problem: errors_pb2.Error) -> None:
         """Answers the client with an error."""
