@@ -10,6 +10,7 @@ In the order in which changes of the cluster reach a page:
 - ``node_states``: whether each node is up, does not answer, or is down.
 - ``image``: the known nodes, topics and partitions; older news never replaces newer news.
 - ``progress``: ends of partitions, their growth, and the progress of consumer groups.
+- ``transactions``: transactional ids, and what open transactions hold back; polled only while a page shows them.
 - ``shared_state``: all of that as one flat map with a version, from which a page gets the changes since its last look.
 - ``page_stream``: the stream of Server-Sent Events of one page.
 - ``access``: access control: token and cookie, ``Host``, ``Origin``, and the security headers of every response.

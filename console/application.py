@@ -25,6 +25,8 @@ VIEWS = (
     "/partitions",
     "/groups",
     "/groups/{group:path}",
+    "/transactions",
+    "/transactions/{transaction:path}",
     "/quorum",
     "/acls",
     "/users",
@@ -66,12 +68,12 @@ class ConsoleEndpoints:
         return self._assets.answer(request.path_params["name"], request.headers)
 
     async def events(self, request: Request) -> Response:
-        """Streams the events of one page. ``topics`` and ``groups`` name, one each, what it shows in detail; ``since``
-        is the id of the last event that it has received.
+        """Streams the events of one page. ``topic``, ``group`` and ``transaction`` name, one each, what it shows in
+        detail; ``since`` is the id of the last event that it has received.
         """
         if self._streams.full:
             return PlainTextResponse("too many pages are open\n", 503)
-        selection = PageWish(_names(request, "topic"), _names(request, "group"))
+        selection = PageWish(*(_names(request, kind) for kind in ("topic", "group", "transaction")))
         last_id = request.headers.get("last-event-id") or request.query_params.get("since")
         return StreamingResponse(self._streams.events(selection, last_id), media_type="text/event-stream")
 

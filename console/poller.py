@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import resource
@@ -18,6 +19,7 @@ from quorumlog.console.node_states import NodeStates, is_silence
 from quorumlog.console.node_watches import ClusterAsTold, NodeWatches, address_of, newest_logs
 from quorumlog.console.progress import PartitionEnds, group_detail, move_shown
 from quorumlog.console.shared_state import Json, SharedState, Thing
+from quorumlog.console.transactions import TransactionCalls, TransactionRounds
 from quorumlog.sdk import (
     BrokerDescription,
     ClusterChange,
@@ -34,11 +36,13 @@ from quorumlog.sdk import (
     TopicPartition,
 )
 from quorumlog.sdk.errors import NetworkError
-from quorumlog.wire.topic_names import COORDINATOR_TOPICS, GROUPS_TOPIC
+from quorumlog.wire.topic_names import COORDINATOR_TOPICS, GROUPS_TOPIC, TRANSACTIONS_TOPIC
 
 #: Polling intervals of the metadata, and of everything else (s).
 METADATA_EVERY_S = 0.25
 OTHERS_EVERY_S = 1.0
+#: And of transactions (s): a round asks for up to 16 descriptions and 64 confirmed reads.
+TRANSACTIONS_EVERY_S = 2.0
 #: Time limit of a polling round, and age at which the page calls what it shows outdated (s). On a busy machine a round
 #: may take seconds, and a single one may fail.
 ROUND_LIMIT_S, OUTDATED_AFTER_S = 10.0, 10.0
@@ -56,7 +60,7 @@ _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _STATUS = Path("/proc/self/status")
 
 
-class AdminCalls(Protocol):
+class AdminCalls(TransactionCalls, Protocol):
     """The methods of an admin client that the poller uses; implemented by :class:`quorumlog.sdk.aio.AsyncAdmin`."""
 
     async def describe_cluster(self) -> ClusterDescription: ...
@@ -84,10 +88,12 @@ class PageWish:
     Arguments:
         topics: topics whose ends it shows; None: the first ones, up to the limit.
         groups: groups that it shows in detail; None: the first ones.
+        transactions: transactional ids that it shows in detail, beside a list of all; None: it shows none at all.
     """
 
     topics: tuple[str, ...] | None = None
     groups: tuple[str, ...] | None = None
+    transactions: tuple[str, ...] | None = None
 
 
 class OpenPages:
@@ -123,6 +129,11 @@ class OpenPages:
         """Returns the groups that are shown in detail, those that a page names first."""
         return _wished((page.groups for page in self._wishes.values()), all_groups)
 
+    def transactions(self) -> list[str] | None:
+        """Returns the transactional ids that pages name; None if no page shows transactions."""
+        listed = [page.transactions for page in self._wishes.values() if page.transactions is not None]
+        return [name for names in listed for name in names] if listed else None
+
 
 def _wished(wishes: Iterable[tuple[str, ...] | None], existing: Sequence[str]) -> list[str]:
     listed = list(wishes)
@@ -137,6 +148,7 @@ class Poller:
 
     Arguments:
         admin, offsets: the clients. Their errors are shown on the page, and the next round tries again.
+        stable_offsets: a consumer of committed records, to which partitions end at their last stable offsets.
         clock: monotonic seconds.
     """
 
@@ -144,17 +156,20 @@ class Poller:
         self,
         admin: AdminCalls,
         offsets: OffsetCalls,
+        stable_offsets: OffsetCalls,
         picture: SharedState,
         pages: OpenPages,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._admin = admin
         self._offsets = offsets
+        self._stable_offsets = stable_offsets
         self._picture = picture
         self._pages = pages
         self._clock = clock
         self.image = ClusterImage()
         self._ends = PartitionEnds()
+        self._transactions = TransactionRounds(admin, self._ask_stable_offsets, self._ends.end, picture, clock)
         self._load = OwnLoad()
         self._states = NodeStates()
         #: True if a node's list of topics contradicts the known ones, so that a linearizable list has to settle it.
@@ -178,6 +193,7 @@ class Poller:
                 ("nodes", self.ask_nodes, OTHERS_EVERY_S),
                 ("groups", self.ask_groups, OTHERS_EVERY_S),
                 ("ends", self.ask_ends, OTHERS_EVERY_S),
+                ("transactions", self.ask_transactions, TRANSACTIONS_EVERY_S),
                 ("quorum", self.ask_quorum, OTHERS_EVERY_S),
             ):
                 rounds.create_task(self._again_and_again(what, ask, every_s))
@@ -434,7 +450,6 @@ class Poller:
 
     async def ask_ends(self) -> None:
         """Polls the ends of the partitions that are shown, at most :data:`MAX_ENDS`."""
-        now_s = self._clock()
         reported = dict(newest_logs(self._views()))
         of_topics = {topic.name: its for topic, its in self.image.topics() if not topic.internal}
         shown = self._pages.topics(list(of_topics))
@@ -443,17 +458,23 @@ class Poller:
         partitions = [tp for tp in partitions if tp not in reported][:MAX_ENDS]
         self._ends.keep_only((*partitions, *reported))
         self._take_logs(reported)
-        by_leader: dict[int, list[TopicPartition]] = {}
-        for tp in partitions:
-            leader = self.image.leader(tp)
-            if leader is not None and self._states.is_heard(leader, now_s):
-                by_leader.setdefault(leader, []).append(tp)
         # A leader that does not answer must not hide the ends that other leaders report.
-        failures = await asyncio.gather(*(self._ask_ends_of(its) for its in by_leader.values()), return_exceptions=True)
+        by_leader = self._by_leader(partitions)
+        failures = await asyncio.gather(*(self._ask_ends_of(its) for its in by_leader), return_exceptions=True)
         self._picture.put("end/", self._ends.things())
         for failure in failures:
             if failure is not None:
                 raise failure
+
+    def _by_leader(self, partitions: Iterable[TopicPartition]) -> Iterable[list[TopicPartition]]:
+        """Returns partitions by their leaders, without those whose leader does not answer."""
+        now_s = self._clock()
+        found: dict[int, list[TopicPartition]] = {}
+        for tp in partitions:
+            leader = self.image.leader(tp)
+            if leader is not None and self._states.is_heard(leader, now_s):
+                found.setdefault(leader, []).append(tp)
+        return found.values()
 
     def _take_logs(self, told: Mapping[TopicPartition, LogDescription]) -> None:
         now_s = self._clock()
@@ -471,6 +492,30 @@ class Poller:
             topic_id = self.image.topic_id(tp.topic)
             if topic_id is not None:
                 self._ends.take(tp, topic_id, end, asked_s)
+
+    # -- transactions ---------------------------------------------------------------------------------------------
+
+    async def ask_transactions(self) -> None:
+        """Polls the transactions, if a page shows them."""
+        named = self._pages.transactions()
+        if named is None:
+            self._transactions.forget()
+        elif self.image.topic_id(TRANSACTIONS_TOPIC) is None:
+            self._transactions.show_none()  # A request would create the topic.
+        else:
+            await self._transactions.ask(named)
+
+    async def _ask_stable_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Requests last stable offsets, without those of leaders that do not answer."""
+        found: dict[TopicPartition, int] = {}
+
+        async def ask(its: list[TopicPartition]) -> None:
+            with contextlib.suppress(QuorumlogError, TimeoutError):
+                async with asyncio.timeout(NODE_LIMIT_S):
+                    found.update(await self._stable_offsets.end_offsets(its))
+
+        await asyncio.gather(*map(ask, self._by_leader(partitions)))
+        return found
 
 
 def _partition(topic: str, partition: PartitionDescription) -> Thing:

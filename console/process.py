@@ -127,7 +127,8 @@ async def serve(options: ConsoleOptions, announce: Callable[[str], None], nodes:
     admin = AsyncAdmin(bootstrap_timeout_ms=FIRST_ANSWER_MS, **common)
     # Its ends are those that nodes report, of which the rates are computed, too.
     consumer = AsyncConsumer(isolation_level="read_uncommitted", **common)
-    async with admin, consumer:
+    committed = AsyncConsumer(isolation_level="read_committed", **common)
+    async with admin, consumer, committed:
         # A wrong address is reported here, and not on a page that stays empty.
         await admin.describe_cluster()
         listening = listen(options)
@@ -166,7 +167,7 @@ async def serve(options: ConsoleOptions, announce: Callable[[str], None], nodes:
         endpoints = ConsoleEndpoints(PageStreams(picture, pages), Assets(), more)
         gate = ConsoleGate(endpoints.application(), served_hosts(options, port), port)
         server = ConsoleServer(gate, picture)
-        poller = Poller(admin, consumer, picture, pages)
+        poller = Poller(admin, consumer, committed, picture, pages)
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(poller.run())]
             if playground is not None:

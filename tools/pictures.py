@@ -1,13 +1,15 @@
 """Takes the pictures of the documentation: ``python tools/pictures.py`` (``docs/images/``).
 
 A console with a playground, in Chromium; each picture is made small by ``pngquant`` where that is installed. The same
-in dark is in ``build/console``. Look at all of them before they are committed. ``docs/images/console.png`` is taken by
-a test: ``RETAKE_PICTURES=1 pytest tests/console/test_console_kill.py``.
+in dark is in ``build/console``. Look at all of them before they are committed. ``--transactions`` takes only the one of
+transactions. ``docs/images/console.png`` is taken by a test: ``RETAKE_PICTURES=1 pytest
+tests/console/test_console_kill.py``.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import re
 import shutil
@@ -20,6 +22,8 @@ from pathlib import Path
 
 from playwright.sync_api import Locator, Page, expect, sync_playwright
 
+from quorumlog.sdk import Producer, TransactionAbortedError
+
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES, LOOKED_AT = ROOT / "docs" / "images", ROOT / "build" / "console"
 PATIENCE_MS = 90_000
@@ -31,6 +35,8 @@ USUAL_MS = 25
 MARGIN = 16
 #: Pictures that are kept in dark, too.
 IN_DARK = ("topology",)
+#: Transactional ids and their timeouts (ms).
+OPEN = {"refunds-0": 60_000, "billing-0": 600_000}
 
 
 @contextmanager
@@ -166,9 +172,33 @@ def take_all(camera: Camera) -> None:
     camera.take("group", until=".change")
 
 
+def take_transactions(camera: Camera) -> None:
+    """Open transactions, one of them near its timeout."""
+    page = camera.page
+    camera.at("/nodes")
+    camera.is_well()
+    servers = page.locator("[data-row='1'] td").first.inner_text(timeout=PATIENCE_MS)
+    with contextlib.ExitStack() as opened:
+        for number, (name, timeout_ms) in enumerate(OPEN.items()):
+            producer = Producer(bootstrap_servers=servers, transactional_id=name, transaction_timeout_ms=timeout_ms)
+            opened.enter_context(producer)
+            opened.enter_context(contextlib.suppress(TransactionAbortedError))
+            transaction = opened.enter_context(producer.transaction())
+            for topic in ("orders", "payments")[number:]:
+                for partition in range(1 + number, 3 + number):
+                    transaction.send(topic, b"3 apples", partition=partition)
+            producer.flush()
+        camera.at("/transactions")
+        expect(page.locator(".trouble")).to_be_visible(timeout=PATIENCE_MS)
+        camera.is_well()
+        camera.take("transactions", until=".table + .table")
+
+
 def main() -> int:
     """Takes them."""
-    argparse.ArgumentParser(description=__doc__).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--transactions", action="store_true", help="Take only the picture of transactions.")
+    wanted = parser.parse_args()
     chromium = shutil.which("chromium")
     if chromium is None:
         print("tools/pictures.py: error: it needs Chromium", file=sys.stderr)
@@ -178,7 +208,10 @@ def main() -> int:
     with playground() as url, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         context = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT})
-        take_all(Camera(context.new_page(), url))
+        camera = Camera(context.new_page(), url)
+        if not wanted.transactions:
+            take_all(camera)
+        take_transactions(camera)
         browser.close()
     return 0
 

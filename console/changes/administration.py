@@ -1,4 +1,6 @@
-"""Creates, lists and deletes topics, ACLs and users, with the console's own rights in the cluster."""
+"""Creates, lists and deletes topics, ACLs and users, and aborts transactions, with the console's own rights in the
+cluster.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,7 @@ from quorumlog.sdk import (
     ResourcePattern,
     ResourcePatternFilter,
     ResourceType,
+    TransactionPlace,
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
@@ -43,7 +46,7 @@ _Kind = TypeVar("_Kind", bound=Enum)
 
 
 class AdministrationEndpoints:
-    """Endpoints for topics, ACLs and users as a whole. The cluster decides what the console may see and do.
+    """Endpoints for topics, ACLs, users and transactions. The cluster decides what the console may see and do.
 
     Arguments:
         allowed: True if changes are allowed.
@@ -63,6 +66,7 @@ class AdministrationEndpoints:
             ("/changes/acls/delete", self.delete_acl, ["POST"]),
             ("/changes/users", self.set_password, ["POST"]),
             ("/changes/users/delete", self.delete_user, ["POST"]),
+            ("/changes/transactions/abort", self.abort_transaction, ["POST"]),
         ]
         return [
             Route(path, answering(answer), methods=methods)
@@ -156,12 +160,23 @@ class AdministrationEndpoints:
             raise BadChangeError(f"user {user[:80]!r} does not exist")
         return Response(status_code=204)
 
+    # -- transactions ---------------------------------------------------------------------------------------------
 
-def _typed(body: dict[str, Any], field: str) -> str:
-    """Returns the name of the item to delete; raises BadChangeError unless it was typed again for confirmation."""
+    async def abort_transaction(self, request: Request) -> Response:
+        """Aborts the transaction of ``id`` that started at ``term`` and ``index``, if ``typed`` is the id. A later
+        transaction of that id is not aborted. ``everywhere``: all participants have the outcome.
+        """
+        body = await body_of(request)
+        name = _typed(body, "id", "abort its transaction")
+        place = TransactionPlace(whole(body.get("term")), whole(body.get("index")))
+        return JSONResponse({"everywhere": await self._admin.abort_transaction(name, place)})
+
+
+def _typed(body: dict[str, Any], field: str, purpose: str = "delete it") -> str:
+    """Returns the name of the item to change; raises BadChangeError unless it was typed again for confirmation."""
     name = text_of(body, field)
     if body.get("typed") != name:
-        raise BadChangeError(f"type {name[:80]!r} to delete it")
+        raise BadChangeError(f"type {name[:80]!r} to {purpose}")
     return name
 
 

@@ -110,21 +110,21 @@ export function Settings({ topic, settings, allowed }) {
 }
 
 /**
- * A deletion that must be confirmed by typing the name.
- * @param {{what: string, name: string, says?: string, remove: (typed: string) => Promise<any>, done: () => void}} props
+ * A deletion, or another change that cannot be undone, which must be confirmed by typing the name.
+ * @param {{what: string, name: string, says?: string, verb?: string, remove: (typed: string) => Promise<any>, done: () => void}} props
  */
-export function Delete({ what, name, says, remove, done }) {
+export function Delete({ what, name, says, verb = "Delete", remove, done }) {
   const [typed, setTyped] = useState("");
   const [state, attempt] = useAttempt();
   const submit = (event) => {
     event.preventDefault();
     attempt(remove(typed), "").then((result) => result === undefined || done());
   };
-  return html`<details class="change delete"><summary>Delete ${what}</summary>
+  return html`<details class="change delete"><summary>${verb} ${what}</summary>
     ${says && html`<p class="note">${says}</p>`}
     <form onSubmit=${submit}>
-      <label>Type <code>${name}</code> <input aria-label="Type ${name} to delete ${what}" value=${typed} autocomplete="off" spellcheck="false" onInput=${(event) => setTyped(event.target.value)} /></label>
-      <button type="submit" class="danger" disabled=${state.busy || typed !== name}>Delete</button>
+      <label>Type <code>${name}</code> <input aria-label="Type ${name} to ${verb.toLowerCase()} ${what}" value=${typed} autocomplete="off" spellcheck="false" onInput=${(event) => setTyped(event.target.value)} /></label>
+      <button type="submit" class="danger" disabled=${state.busy || typed !== name}>${verb}</button>
     </form>
     <${Outcome} state=${state} />
   </details>`;

@@ -47,6 +47,14 @@ export function duration(ms) {
   return `${count(ms)} ms`;
 }
 
+/** Time that has passed: 12 s, 3 min 12 s, 1 h 5 min. @param {number|null} ms */
+export function passed(ms) {
+  if (ms === null) return "–";
+  const seconds = Math.max(0, Math.floor(ms / 1000)), minutes = Math.floor(seconds / 60);
+  if (minutes < 1) return `${seconds} s`;
+  return minutes < 60 ? `${minutes} min ${seconds % 60} s` : `${count(Math.floor(minutes / 60))} h ${minutes % 60} min`;
+}
+
 /** A time of day. @param {Date} at */
 export const clock = (at) => at.toTimeString().slice(0, 8);
 

@@ -14,19 +14,19 @@ function view(name) {
   return function Later(props) {
     const [View, setView] = useState(null);
     useEffect(() => {
-      import("./views.js").then((views) => setView(() => views[name]));
+      import(name.startsWith("Transaction") ? "./transactions.js" : "./views.js").then((views) => setView(() => views[name]));
     }, []);
     return View ? html`<${View} ...${props} />` : null;
   };
 }
 
-const [Nodes, Topics, Topic, Partitions, Partition, OneRecord, Groups, Group, Quorum, Acls, Users] = [
-  "Nodes", "Topics", "Topic", "Partitions", "Partition", "OneRecord", "Groups", "Group", "Quorum", "Acls", "Users",
+const [Nodes, Topics, Topic, Partitions, Partition, OneRecord, Groups, Group, Transactions, Transaction, Quorum, Acls, Users] = [
+  "Nodes", "Topics", "Topic", "Partitions", "Partition", "OneRecord", "Groups", "Group", "Transactions", "Transaction", "Quorum", "Acls", "Users",
 ].map(view);
 
 const VIEWS = [
   ["Topology", ""], ["Nodes", "nodes"], ["Topics", "topics"], ["Partitions", "partitions"],
-  ["Groups", "groups"], ["Quorum", "quorum"], ["ACLs", "acls"], ["Users", "users"],
+  ["Groups", "groups"], ["Transactions", "transactions"], ["Quorum", "quorum"], ["ACLs", "acls"], ["Users", "users"],
 ];
 
 function usePicture() {
@@ -39,6 +39,7 @@ function usePicture() {
 function wish([view, name], query) {
   if (view === "topics" && name) return `topic=${encodeURIComponent(name)}`;
   if (view === "groups" && name) return `topic=&group=${encodeURIComponent(name)}`;
+  if (view === "transactions") return `topic=&transaction=${encodeURIComponent(name ?? "")}`;
   return query.getAll("topic").map((topic) => `topic=${encodeURIComponent(topic)}`).join("&");
 }
 
@@ -69,7 +70,7 @@ function App() {
 function leadsSomewhere([view, name, number, offset, ...more]) {
   if (more.length || !VIEWS.some(([, where]) => where === (view ?? ""))) return false;
   if (view === "topics") return [number, offset].every((each) => each === undefined || /^[0-9]+$/.test(each));
-  return number === undefined && (name === undefined || view === "groups");
+  return number === undefined && (name === undefined || view === "groups" || view === "transactions");
 }
 
 function View({ things, path }) {
@@ -81,6 +82,7 @@ function View({ things, path }) {
   if (view === "quorum") return html`<${Quorum} things=${things} />`;
   if (view === "acls") return html`<${Acls} things=${things} />`;
   if (view === "users") return html`<${Users} things=${things} />`;
+  if (view === "transactions") return name === undefined ? html`<${Transactions} things=${things} />` : html`<${Transaction} things=${things} name=${name} />`;
   if (view === "groups") return name === undefined ? html`<${Groups} things=${things} />` : html`<${Group} things=${things} name=${name} />`;
   if (name === undefined) return html`<${Topics} things=${things} />`;
   if (offset !== undefined) return html`<${OneRecord} name=${name} number=${Number(number)} offset=${String(BigInt(offset))} />`;

@@ -11,10 +11,10 @@ import { SECONDS, store } from "./store.js";
 import { Table } from "./table.js";
 import { PartitionTable, Spark } from "./topology.js";
 
-const state = (text, level) => html`<span class="state ${level}">${text}</span>`;
+export const state = (text, level) => html`<span class="state ${level}">${text}</span>`;
 
 /** True if this console may change the cluster. */
-const mayChange = (things) => Boolean(things.get("options")?.changes);
+export const mayChange = (things) => Boolean(things.get("options")?.changes);
 
 /** @typedef {{things: Map<string, any>}} Props */
 

@@ -1,4 +1,4 @@
-"""Topics, ACLs and users on the page: what is changed, what is refused, and what deleting asks for."""
+"""Topics, ACLs, users and transactions on the page: what is changed, what is refused, and what deleting asks for."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from quorumlog.sdk import (
     QuorumlogError,
     ResourcePattern,
     ResourceType,
+    TransactionPlace,
     UserScramCredential,
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
@@ -47,7 +48,8 @@ RULE = {
     "pattern": "LITERAL",
 }
 TOPIC = {"name": "orders", "partitions": 3, "replicas": None, "settings": {}}
-CHANGES = ("topics", "topics/delete", "acls", "acls/delete", "users", "users/delete")
+PLACE = {"id": "billing", "term": "4", "index": str(2**53 + 1), "typed": "billing"}
+CHANGES = ("topics", "topics/delete", "acls", "acls/delete", "users", "users/delete", "transactions/abort")
 
 
 @dataclass
@@ -59,6 +61,7 @@ class ScriptedAdmin:
     created: list[NewTopic] = field(default_factory=list)
     checked: list[NewTopic] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
+    aborted: list[tuple[str, TransactionPlace]] = field(default_factory=list)
     refusal: QuorumlogError | None = None
 
     def _check(self) -> None:
@@ -116,6 +119,11 @@ class ScriptedAdmin:
         self.passwords[change.user] = change.password
         return AlteredUsers(int(is_new), 0)
 
+    async def abort_transaction(self, transactional_id: str, place: TransactionPlace) -> bool:
+        self._check()
+        self.aborted.append((transactional_id, place))
+        return False
+
 
 class Operator(RawBrowser):
     """Asks a console for changes."""
@@ -166,6 +174,14 @@ async def test_deleting_asks_for_the_name(operator: Operator, admin: ScriptedAdm
     assert (status, list(admin.passwords)) == (400, ["anna"])
     status, _ = await operator.change("acls/delete", RULE | {"typed": typed})
     assert (status, admin.rules) == (400, [READ])
+    status, why = await operator.change("transactions/abort", PLACE | {"typed": typed})
+    assert (status, why, admin.aborted) == (400, "type 'billing' to abort its transaction\n", [])
+
+
+async def test_exactly_the_shown_transaction_is_aborted(operator: Operator, admin: ScriptedAdmin) -> None:
+    status, said = await operator.change("transactions/abort", PLACE)
+    assert (status, json.loads(said)) == (200, {"everywhere": False})
+    assert admin.aborted == [("billing", TransactionPlace(4, 2**53 + 1))]
 
 
 async def test_what_was_typed_is_deleted(operator: Operator, admin: ScriptedAdmin) -> None:
@@ -207,6 +223,7 @@ async def test_the_cluster_decides_who_may(operator: Operator, admin: ScriptedAd
         "acls": RULE,
         "acls/delete": RULE | {"typed": "User:anna"},
         "users": {"user": "a", "password": "b"},
+        "transactions/abort": PLACE,
     }
     for path in CHANGES:
         assert await operator.change(path, bodies[path]) == (409, "User:console may not ALTER the cluster\n"), path
@@ -230,7 +247,7 @@ async def test_no_other_page_changes_anything(operator: Operator, admin: Scripte
     stranger = Operator(admin)
     for path in CHANGES:
         assert (await stranger.change(path, TOPIC))[0] == 401
-    assert (admin.created, admin.deleted, admin.rules) == ([], [], [READ])
+    assert (admin.created, admin.deleted, admin.rules, admin.aborted) == ([], [], [READ], [])
 
 
 @pytest.mark.parametrize(
@@ -255,6 +272,11 @@ async def test_no_other_page_changes_anything(operator: Operator, admin: Scripte
         ("acls/delete", RULE | {"name": None, "typed": "User:anna"}),
         ("users", {"user": "a"}),
         ("users", {"user": "a", "password": 5}),
+        ("transactions/abort", PLACE | {"term": None}),
+        ("transactions/abort", PLACE | {"index": -1}),
+        ("transactions/abort", PLACE | {"index": "x"}),
+        ("transactions/abort", PLACE | {"id": "", "typed": ""}),
+        ("transactions/abort", PLACE | {"id": ["billing"], "typed": ["billing"]}),
     ],
 )
 async def test_a_bad_change_is_refused_in_a_line(
@@ -263,6 +285,7 @@ async def test_a_bad_change_is_refused_in_a_line(
     status, why = await operator.change(path, body)
     assert (status, why.count("\n")) == (400, 1)
     assert (admin.created, admin.deleted, admin.rules, list(admin.passwords)) == ([], [], [READ], ["anna"])
+    assert admin.aborted == []
 
 
 @pytest.mark.cluster

@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-from scripted_console import ScriptedClients, broker, cluster, group, partition, topic
+from scripted_console import ScriptedClients, StableOffsets, broker, cluster, group, partition, topic, transaction
 
 from quorumlog.console.poller import MAX_ENDS, MAX_GROUPS, OpenPages, PageWish, Poller
 from quorumlog.console.shared_state import SharedState, Thing
+from quorumlog.console.transactions import MAX_DESCRIBED, MAX_HELD, MAX_LISTED, MAX_PARTICIPANTS, UNFINISHED
 from quorumlog.sdk import (
     ClusterChange,
     GroupState,
@@ -22,10 +23,12 @@ from quorumlog.sdk import (
     QuorumlogError,
     ReplicaCopy,
     TopicPartition,
+    TransactionState,
 )
 from quorumlog.sdk.errors import AuthorizationFailedError, NetworkError, RequestTimedOutError
 
-GROUPS = topic("__groups")
+GROUPS, TRANSACTIONS = topic("__groups"), topic("__transactions")
+ORDERS = TopicPartition("orders", 0)
 
 
 class Console:
@@ -34,7 +37,8 @@ class Console:
     def __init__(self) -> None:
         self.now_s = 100.0
         self.clients, self.picture, self.pages = ScriptedClients(), SharedState(), OpenPages()
-        self.poller = Poller(self.clients, self.clients, self.picture, self.pages, lambda: self.now_s)
+        self.stable = StableOffsets()
+        self.poller = Poller(self.clients, self.clients, self.stable, self.picture, self.pages, lambda: self.now_s)
 
     def thing(self, key: str) -> Thing | None:
         shown = self.picture.since(None)["set"]
@@ -485,6 +489,139 @@ async def test_a_slow_round_is_no_trouble(console: Console) -> None:
     console.clients.failure = None
     await console.poller.ask_once("quorum", console.poller.ask_quorum)
     assert console.thing("trouble") is None
+
+
+# -- transactions -----------------------------------------------------------------------------------------------------
+
+
+async def test_transactions_are_polled_only_where_a_page_shows_them(console: Console) -> None:
+    console.clients.topics = [topic("orders"), TRANSACTIONS]
+    console.clients.transactions = {"billing": transaction("billing", TransactionState.ONGOING, ORDERS)}
+    await console.hear()
+    console.pages.open(object(), PageWish())
+    await console.poller.ask_transactions()
+    assert console.clients.calls("list_transactions") == [] and console.thing("transactions") is None
+    page = object()
+    console.pages.open(page, PageWish(transactions=()))
+    await console.poller.ask_transactions()
+    assert console.things("transaction").keys() == {"transactions", "transaction/billing"}
+    console.pages.close(page)
+    await console.poller.ask_transactions()
+    assert len(console.clients.calls("list_transactions")) == 1
+    assert console.things("transaction") == console.things("participants/") == {}, "the next page begins with nothing"
+
+
+async def test_no_coordinator_is_asked_before_its_topic_exists(console: Console) -> None:
+    """A request would create the topic."""
+    await console.hear()
+    console.pages.open(object(), PageWish(transactions=("billing",)))
+    await console.poller.ask_transactions()
+    assert console.thing("transactions") == {"total": 0, "unfinished": 0, "described": 0}
+    assert console.clients.calls("list_transactions") == console.stable.asked == []
+
+
+async def test_an_open_transaction_shows_what_it_holds_back(console: Console) -> None:
+    console.clients.topics = [topic("orders", partition(0), partition(1, leader=None)), TRANSACTIONS]
+    console.clients.ends = {ORDERS: 2**53 + 9}
+    console.stable.stable = {ORDERS: 2**53 + 1}
+    open_one = transaction("billing", TransactionState.ONGOING, TopicPartition("orders", 1), ORDERS)
+    console.clients.transactions = {"billing": replace(open_one, groups={"etl": False})}
+    await console.hear()
+    console.pages.open(object(), PageWish(transactions=()))
+    await console.poller.ask_ends()
+    await console.poller.ask_transactions()
+    assert console.thing("transaction/billing") == {
+        "id": "billing",
+        "state": "Ongoing",
+        "started_ms": 1_000,
+        "producer": str(2**53 + 1),
+        "epoch": 3,
+    }
+    unknown = {"topic": "orders", "partition": 1, "missing": False, "stable": None, "end": None, "held": None}
+    ends = {"stable": str(2**53 + 1), "end": str(2**53 + 9), "held": "8"}
+    detail = console.thing("participants/billing")
+    assert detail is not None
+    assert detail["partitions"] == [unknown | {"partition": 0} | ends, unknown], "no leader, no answer"
+    assert (detail["groups"], detail["participants"]) == ([{"id": "etl", "missing": False}], 3)
+    assert detail["place"] == {"term": "4", "index": str(2**53 + 1)}
+    console.stable.stable = {ORDERS: 2**53 + 20}
+    await console.poller.ask_transactions()
+    (row, _) = (console.thing("participants/billing") or {})["partitions"]  # type: ignore[misc]
+    assert (row["end"], row["held"]) == (str(2**53 + 20), "0"), "the end was known before"
+
+
+async def test_a_silent_leader_hides_no_other_partition(console: Console) -> None:
+    two = TopicPartition("orders", 1)
+    console.clients.topics = [topic("orders", partition(0), partition(1, leader=2)), TRANSACTIONS]
+    console.stable.stable = {ORDERS: NetworkError("reset"), two: 7}
+    console.clients.transactions = {"billing": transaction("billing", TransactionState.PREPARE_COMMIT, ORDERS, two)}
+    await console.hear()
+    console.pages.open(object(), PageWish(transactions=()))
+    await console.poller.ask_transactions()
+    detail = console.thing("participants/billing")
+    assert detail is not None and [row["stable"] for row in detail["partitions"]] == [None, "7"]  # type: ignore[index, union-attr, call-overload]
+
+
+async def test_no_more_transactions_are_shown_than_the_most_and_the_oldest_first(console: Console) -> None:
+    wide = topic("wide", *(partition(number) for number in range(2 * MAX_PARTICIPANTS)))
+    console.clients.topics = [wide, TRANSACTIONS]
+    every = [TopicPartition("wide", number) for number in range(2 * MAX_PARTICIPANTS)]
+    states = (TransactionState.COMPLETE_COMMIT, TransactionState.ONGOING)
+    console.clients.transactions = {
+        name: transaction(name, states[number % 2], *every, started_ms=9_000 - number)
+        for number, name in enumerate(f"id-{number:04}" for number in range(2 * MAX_LISTED))
+    }
+    await console.hear()
+    console.pages.open(object(), PageWish(transactions=("id-0000", "none")))
+    await console.poller.ask_transactions()
+    (described,) = console.clients.calls("describe_transactions")
+    assert isinstance(described, list)
+    assert (len(described), described[:2]) == (MAX_DESCRIBED, ["id-0000", f"id-{2 * MAX_LISTED - 1:04}"])
+    assert [len(asked) for asked in console.stable.asked] == [MAX_HELD]
+    shown = console.things("transaction/")
+    assert len(shown) == MAX_LISTED and all(each["state"] == "Ongoing" for each in shown.values())
+    total = {"total": 2 * MAX_LISTED, "unfinished": MAX_LISTED, "described": MAX_DESCRIBED - 1}
+    assert console.thing("transactions") == total
+    assert len((console.thing("participants/id-0000") or {})["partitions"]) == MAX_PARTICIPANTS  # type: ignore[arg-type]
+
+
+async def test_many_ids_are_all_listed_less_often(console: Console) -> None:
+    """In between, only those are listed that have not ended. How one has ended is not known until then."""
+    console.clients.topics = [topic("orders"), TRANSACTIONS]
+    ids = {f"id-{number:04}": transaction(f"id-{number:04}", TransactionState.EMPTY) for number in range(2_500)}
+    console.clients.transactions = ids | {"billing": transaction("billing")}
+    await console.hear()
+    console.pages.open(object(), PageWish(transactions=()))
+    await console.poller.ask_transactions()
+    console.clients.transactions |= {
+        "billing": transaction("billing", TransactionState.COMPLETE_ABORT),
+        "new": transaction("new"),
+    }
+    console.now_s += 1
+    await console.poller.ask_transactions()
+    assert console.clients.calls("list_transactions") == [None, set(UNFINISHED)]
+    assert (console.thing("transactions") or {})["unfinished"] == 1
+    assert (console.thing("transaction/new") or {})["state"] == "Ongoing"
+    assert "transaction/billing" not in console.things("transaction/"), "it is not among the first any longer"
+    console.now_s += 2
+    await console.poller.ask_transactions()
+    assert console.clients.calls("list_transactions")[-1] is None
+
+
+async def test_a_transaction_that_has_ended_since_is_shown_so(console: Console) -> None:
+    console.clients.topics = [topic("orders"), TRANSACTIONS]
+    console.clients.transactions = {name: transaction(name) for name in map(str, range(500))}
+    await console.hear()
+    console.pages.open(object(), PageWish(transactions=()))
+    await console.poller.ask_transactions()
+    console.clients.transactions["7"] = transaction("7", TransactionState.COMPLETE_COMMIT)
+    console.now_s += 0.4
+    await console.poller.ask_transactions()
+    shown = console.thing("transaction/7")
+    assert shown is not None and (shown["state"], shown["started_ms"]) == ("Ended", None)
+    console.now_s += 0.2
+    await console.poller.ask_transactions()
+    assert (console.thing("transaction/7") or {})["state"] == "CompleteCommit"
 
 
 # -- reports of nodes ------------------------------------------------------------------------------------

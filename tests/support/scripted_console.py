@@ -24,6 +24,10 @@ from quorumlog.sdk import (
     ReplicaCopy,
     TopicDescription,
     TopicPartition,
+    TransactionDescription,
+    TransactionListing,
+    TransactionPlace,
+    TransactionState,
 )
 from quorumlog.sdk.errors import NetworkError, UnsupportedVersionError
 from quorumlog.wire.topic_names import is_internal
@@ -57,6 +61,50 @@ def group(group_id: str, assignment: Iterable[TopicPartition] = ()) -> GroupDesc
     return GroupDescription(group_id, GroupState.STABLE, 1, 1, "uniform", (member,), 2)
 
 
+def transaction(
+    name: str,
+    state: TransactionState = TransactionState.ONGOING,
+    *partitions: TopicPartition,
+    started_ms: int | None = 1_000,
+    missing: bool = False,
+) -> TransactionDescription:
+    """A transactional id; one with an open transaction has a place."""
+    is_open = state is TransactionState.ONGOING
+    return TransactionDescription(
+        transactional_id=name,
+        state=state,
+        producer_id=2**53 + 1,
+        producer_epoch=3,
+        transaction_timeout_ms=60_000,
+        started_ms=started_ms if is_open else None,
+        place=TransactionPlace(4, 2**53 + 1) if is_open else None,
+        cause=None if is_open else "producer",
+        writers=1,
+        partitions=dict.fromkeys(partitions, missing),
+        groups={},
+        coordinator=2,
+    )
+
+
+@dataclass
+class StableOffsets:
+    """A consumer of committed records: the last stable offset of each partition, or an error."""
+
+    stable: dict[TopicPartition, int | QuorumlogError] = field(default_factory=dict)
+    asked: list[list[TopicPartition]] = field(default_factory=list)
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        wanted = list(partitions)
+        self.asked.append(wanted)
+        found: dict[TopicPartition, int] = {}
+        for tp in wanted:
+            at = self.stable.get(tp, 0)
+            if isinstance(at, QuorumlogError):
+                raise at
+            found[tp] = at
+        return found
+
+
 @dataclass
 class ScriptedClients:
     """The admin client and the consumer of a console. What is an exception is raised.
@@ -77,6 +125,7 @@ class ScriptedClients:
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     moves: dict[TopicPartition, PartitionReassignment] = field(default_factory=dict)
     copies: list[ReplicaCopy] = field(default_factory=list)
+    transactions: dict[str, TransactionDescription] = field(default_factory=dict)
     failure: QuorumlogError | None = None
     #: By address, a node's own report; it ends with an error if it contains one. A node without one is of an
     #: older version.
@@ -142,6 +191,20 @@ class ScriptedClients:
         self._note("describe_groups", wanted)
         assert include_offsets, "the page shows how far groups are"
         return [replace(self.groups[name], offsets=self.committed.get(name, {})) for name in wanted]
+
+    async def list_transactions(self, states: Iterable[TransactionState] | None = None) -> list[TransactionListing]:
+        wanted = None if states is None else set(states)
+        self._note("list_transactions", wanted)
+        return [
+            TransactionListing(name, its.producer_id, its.producer_epoch, its.state, its.started_ms)
+            for name, its in self.transactions.items()
+            if wanted is None or its.state in wanted
+        ]
+
+    async def describe_transactions(self, transactional_ids: Iterable[str]) -> list[TransactionDescription]:
+        wanted = list(transactional_ids)
+        self._note("describe_transactions", wanted)
+        return [self.transactions[name] for name in wanted]
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         wanted = list(partitions)
