@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer as KafkaMember
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from conftest import AGAINST
 
 from bench.peers.artifacts import JarSet
@@ -366,7 +366,9 @@ def test_rules_users_and_quotas_are_changed(tool: Callable[..., str]) -> None:
     assert "alice" not in tool(CONFIGS, "--describe", "--entity-type", "users")
 
 
-def test_an_operator_finds_an_open_transaction(cluster: LocalCluster, tool: Callable[..., str], orders: str) -> None:
+@pytest.fixture
+def stuck(cluster: LocalCluster, orders: str) -> Producer:
+    """A producer with an open transaction in partition 2."""
     producer = Producer(
         {"bootstrap.servers": cluster.kafka_bootstrap_servers, "transactional.id": "stuck", "log_level": 0}
     )
@@ -374,11 +376,52 @@ def test_an_operator_finds_an_open_transaction(cluster: LocalCluster, tool: Call
     producer.begin_transaction()
     producer.produce(orders, b"open", partition=2)
     producer.flush(_PATIENCE_S)
-    assert "Ongoing" in tool(TRANSACTIONS, "list")
-    said = tool(TRANSACTIONS, "describe", "--transactional-id", "stuck")
-    assert "Ongoing" in said and f"{orders}-2" in said
-    said = tool(TRANSACTIONS, "describe-producers", "--topic", orders, "--partition", "2")
-    assert "CurrentTransactionStartOffset" in said
-    tool(TRANSACTIONS, "find-hanging", "--topic", orders, "--max-transaction-timeout", "0")
-    producer.abort_transaction(_PATIENCE_S)
+    return producer
+
+
+def rows_of(said: str, first: str) -> list[list[str]]:
+    """Returns the rows of a table of kafka-transactions below its heading."""
+    lines = [line.rstrip().split("\t") for line in said.splitlines()]
+    heading = next(at for at, line in enumerate(lines) if line[0].strip() == first)
+    return [[cell.strip() for cell in line] for line in lines[heading + 1 :] if len(line) > 1]
+
+
+def test_an_operator_finds_an_open_transaction(tool: Callable[..., str], orders: str, stuck: Producer) -> None:
+    (listed,) = (row for row in rows_of(tool(TRANSACTIONS, "list"), "TransactionalId") if row[0] == "stuck")
+    assert listed[3] == "Ongoing"
+    (described,) = rows_of(tool(TRANSACTIONS, "describe", "--transactional-id", "stuck"), "CoordinatorId")
+    assert described[1] == "stuck" and "Ongoing" in described and described[-1] == f"{orders}-2"
+    in_partition = tool(TRANSACTIONS, "describe-producers", "--topic", orders, "--partition", "2")
+    # Those of earlier tests have none open.
+    (seen,) = (row for row in rows_of(in_partition, "ProducerId") if row[0] == listed[2])
+    assert int(seen[-1]) >= 0, "where it starts"
+    stuck.abort_transaction(_PATIENCE_S)
     assert "CompleteAbort" in tool(TRANSACTIONS, "describe", "--transactional-id", "stuck")
+
+
+def test_no_open_transaction_counts_as_hanging(tool: Callable[..., str], orders: str, stuck: Producer) -> None:
+    """Its coordinator has it. Every open transaction in the scope is a candidate."""
+    for scope in (("--topic", orders), ("--topic", orders, "--partition", "2")):
+        assert rows_of(tool(TRANSACTIONS, "find-hanging", *scope, "--max-transaction-timeout", "0"), "Topic") == []
+    # Kafka's tool looks into all topics then, also into the cluster's own.
+    said = tool(TRANSACTIONS, "find-hanging", "--broker-id", "1", fails=True)
+    assert "belongs to the cluster itself" in said
+    stuck.abort_transaction(_PATIENCE_S)
+
+
+def test_markers_are_refused_and_a_coordinator_is_asked_instead(
+    tool: Callable[..., str], orders: str, stuck: Producer
+) -> None:
+    """KIP-664 writes markers, past the coordinator; what KIP-939 adds to the tool asks it."""
+    (described,) = rows_of(tool(TRANSACTIONS, "describe", "--transactional-id", "stuck"), "CoordinatorId")
+    place = ("--topic", orders, "--partition", "2")
+    rows = rows_of(tool(TRANSACTIONS, "describe-producers", *place), "ProducerId")
+    (start,) = (row[-1] for row in rows if row[0] == described[2])
+    refused = tool(TRANSACTIONS, "abort", *place, "--start-offset", start, fails=True)
+    assert "does not support WRITE_TXN_MARKERS" in refused
+    assert "Ongoing" in tool(TRANSACTIONS, "describe", "--transactional-id", "stuck")
+    print(tool(TRANSACTIONS, "forceTerminateTransaction", "--transactionalId", "stuck"))
+    assert "CompleteAbort" in tool(TRANSACTIONS, "describe", "--transactional-id", "stuck")
+    with pytest.raises(KafkaException) as fenced:
+        stuck.commit_transaction(_PATIENCE_S)
+    assert fenced.value.args[0].fatal()
