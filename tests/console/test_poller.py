@@ -508,7 +508,7 @@ async def test_transactions_are_polled_only_where_a_page_shows_them(console: Con
     console.pages.close(page)
     await console.poller.ask_transactions()
     assert len(console.clients.calls("list_transactions")) == 1
-    assert console.things("transaction") == console.things("participants/") == {}, "the next page begins with nothing"
+    assert console.things("transaction") == console.things("participants/") == {}, "the next page starts with nothing"
 
 
 async def test_no_coordinator_is_asked_before_its_topic_exists(console: Console) -> None:

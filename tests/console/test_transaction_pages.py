@@ -78,7 +78,7 @@ def reader(name: str, committed: int) -> dict[str, Thing]:
 
 @dataclass
 class ScriptedAborts:
-    """An admin client that keeps which transactions it was told to abort."""
+    """An admin client that keeps which transactions it has aborted."""
 
     aborted: list[tuple[str, TransactionPlace]] = field(default_factory=list)
     refusal: InvalidTxnStateError | None = None
