@@ -508,12 +508,24 @@ class ConsumerCore:
 
     def return_to_begin(self) -> None:
         """Moves the positions back to where the transaction started. May be repeated."""
+        self._return_to({})
+
+    def return_to(self, offsets: ReadOffsets) -> None:
+        """Moves the positions back to what a transaction commits whose outcome is not known. If it has aborted, the
+        consumer can still return to where it started.
+        """
+        self._return_to({tp: each.offset for tp, each in offsets.items()})
+
+    def _return_to(self, offsets: Mapping[TopicPartition, int]) -> None:
         self.iteration.give_back()
         states = [state for state in self.assignment.states.values() if state.began >= 0]
 
         def move(saved: object) -> None:
             for state in states:
-                state.move(state.began, self.config.auto_offset_reset)
+                began, end = state.began, offsets.get(state.tp, -1)
+                state.move(max(began, end), self.config.auto_offset_reset)
+                if end > began:
+                    state.began = began
                 state.given_topic_id = None
             self.assignment.unannounced = True
 

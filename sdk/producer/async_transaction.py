@@ -62,8 +62,12 @@ class AsyncTransaction:
         return await self._send(self._state, topic, value, key, headers, partition, timestamp_ms)
 
     async def __aenter__(self) -> Self:
-        self._control.settle(await self._control.finish_former())
-        await self._control.begin(self._state)
+        try:
+            self._control.settle(await self._control.finish_former())
+            await self._control.begin(self._state)
+        except BaseException:
+            self._control.give_back(self._state)
+            raise
         return self
 
     async def __aexit__(

@@ -81,8 +81,12 @@ class Transaction:
 
     def __enter__(self) -> Self:
         # An interruption in any line leaves a transaction that the next one ends first.
-        self._control.settle(self._run(self._control.finish_former()))
-        self._run(self._control.begin(self._state))
+        try:
+            self._control.settle(self._run(self._control.finish_former()))
+            self._run(self._control.begin(self._state))
+        except BaseException:
+            self._control.give_back(self._state)
+            raise
         return self
 
     def __exit__(

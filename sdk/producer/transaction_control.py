@@ -52,6 +52,8 @@ class TransactionalConsumer(Protocol):
 
     def return_to_begin(self) -> None: ...
 
+    def return_to(self, offsets: Any, /) -> None: ...
+
 
 def core_of(consumer: object, *, is_asynchronous: bool) -> TransactionalConsumer | None:
     """Returns the core of a consumer; None without one.
@@ -76,6 +78,10 @@ class Phase(Enum):
     COMMITTING = auto()
     COMMITTED = auto()
     ABORTED = auto()
+
+
+#: Phases of a transaction that is committed, or may be.
+_MAY_COUNT = (Phase.COMMITTING, Phase.COMMITTED)
 
 
 class TransactionProgress:
@@ -207,6 +213,17 @@ class TransactionControl:
         self._sender.begin_transaction(ProducerIdentity(token.producer_id, token.producer_epoch, transactional=True))
         self._current = state
         state.accepts = not state.work_committed
+
+    def give_back(self, state: TransactionProgress) -> None:
+        """Has the consumer return again what it has returned for a transaction whose block is not entered."""
+        former, consumer = self._current, state.consumer
+        if consumer is None:
+            return
+        is_same = former is not None and former.consumer is consumer
+        if former is not None and is_same and former.phase in _MAY_COUNT and former.offsets is not None:
+            consumer.return_to(former.offsets)
+        else:
+            state.return_consumer()
 
     # --- the end -------------------------------------------------------------------------------------------------
 

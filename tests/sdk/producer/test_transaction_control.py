@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -23,6 +24,7 @@ from quorumlog.sdk.errors import (
     TransactionAbortedError,
 )
 from quorumlog.sdk.producer.async_producer import ProducerCore
+from quorumlog.sdk.producer.async_transaction import AsyncTransaction
 from quorumlog.sdk.producer.config import ProducerConfig
 from quorumlog.sdk.producer.transaction_control import Phase, TransactionControl, TransactionProgress
 from quorumlog.sdk.types import TransactionToken
@@ -34,11 +36,19 @@ class Consumer:
     def __init__(self) -> None:
         self.returned = 0
         self.committed: list[object] = []
+        self.kept: list[object] = []
 
     def check_transactional(self) -> None: ...
 
+    def to_commit(self, offsets: None) -> object: ...
+
+    async def commit_in(self, offsets: object, transaction: TransactionToken) -> None: ...
+
     def return_to_begin(self) -> None:
         self.returned += 1
+
+    def return_to(self, offsets: object) -> None:
+        self.kept.append(offsets)
 
     def transaction_committed(self, offsets: object) -> None:
         self.committed.append(offsets)
@@ -49,11 +59,14 @@ class Coordinator:
 
     def __init__(self) -> None:
         self.errors: list[QuorumlogError] = []
+        self.errors_of_init: list[QuorumlogError] = []
         self.calls: list[str] = []
         self._token = TransactionToken("t", 7, 0)
 
     async def init(self, timeout_ms: int, token: TransactionToken | None, work: int | None) -> InitializedProducer:
         self.calls.append("init")
+        if self.errors_of_init:
+            raise self.errors_of_init.pop(0)
         return InitializedProducer(self._token, work_committed=work == 1)
 
     async def join(self, token: TransactionToken) -> TransactionToken:
@@ -85,6 +98,11 @@ class Rig:
         self.control.settle(run(self.control.finish_former()))
         run(self.control.begin(state))
         return state
+
+    def transaction(self) -> AsyncTransaction:
+        """A transaction with the consumer, whose block is not entered yet."""
+        holder = cast(Any, SimpleNamespace(_core=self.consumer))
+        return AsyncTransaction(self.control, cast(Any, None), cast(Any, None), holder, None)
 
     def touched(self, *, with_consumer: bool = False) -> TransactionProgress:
         state = self.begin(with_consumer=with_consumer)
@@ -178,6 +196,30 @@ def test_with_a_consumer_that_is_said_and_the_positions_return() -> None:
         rig.begin()
     assert rig.consumer.returned == 1
     rig.begin()
+
+
+def test_records_of_a_block_that_is_not_entered_come_again() -> None:
+    """No identity is available: the block has not processed what the consumer has returned."""
+    rig = Rig()
+    rig.coordinator.errors_of_init = [NetworkError("lost")]
+    transaction = rig.transaction()
+    with pytest.raises(NetworkError):
+        run(transaction.__aenter__())
+    assert rig.consumer.returned == 1 and not rig.consumer.kept
+
+
+def test_records_behind_an_unknown_outcome_come_again() -> None:
+    """Those of the transaction itself must not come again: it may be committed."""
+    rig = Rig()
+    former = rig.touched(with_consumer=True)
+    rig.coordinator.errors = [NetworkError("lost"), NetworkError("lost again")]
+    with pytest.raises(CommitUnknownError):
+        run(rig.control.commit(former))
+    with pytest.raises(CommitUnknownError):
+        run(rig.transaction().__aenter__())
+    assert rig.consumer.kept == [former.offsets] and not rig.consumer.returned
+    run(rig.transaction().__aenter__())
+    assert rig.consumer.committed == [former.offsets] and not rig.consumer.returned
 
 
 def test_committed_work_is_not_begun() -> None:
