@@ -47,7 +47,8 @@ from quorumlog.simulator.world.readers import PLAIN, EndOffsetProbe, ReaderOptio
 from quorumlog.simulator.world.restricted_clients import PRINCIPALS, RestrictedClient, RightsChanger
 from quorumlog.simulator.world.scheduler import Scheduler
 from quorumlog.simulator.world.settings_changer import SettingsChanger
-from quorumlog.simulator.world.transactional_clients import TOPICS, TransactionLoad, transaction_loads
+from quorumlog.simulator.world.transactional_clients import TOPICS, transaction_loads
+from quorumlog.simulator.world.transactions import TransactionLoad, TransactionPlan
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -164,7 +165,7 @@ class Simulation:
         try:
             self._form()
             if self.plan.transactions is not None:
-                self.transactions = transaction_loads(self.plan.transactions, self.cluster, self.scheduler)
+                self._start_transactions(self.plan.transactions)
             self._load_and_hurt()
             self._converge()
             self._read_all()
@@ -218,6 +219,9 @@ class Simulation:
         if not self.scheduler.run(FORMATION_US, lambda: len(self._created) == len(self._topics)):
             missing = sorted(set(self._topics) - self._created)
             raise Violation(f"no topic {missing} after {FORMATION_US // SECOND} s without any fault")
+
+    def _start_transactions(self, plan: TransactionPlan) -> None:
+        self.transactions = transaction_loads(plan, self.cluster, self.scheduler)
 
     def _start(self, node: int) -> None:
         if not self.cluster.processes[node].running:
@@ -529,9 +533,3 @@ class Simulation:
             forgotten = process.waiting_since(self.scheduler.now - MOST_WAITING_US)
             if forgotten:
                 raise Violation(f"node {node} has not answered {forgotten} within {MOST_WAITING_US // SECOND} s")
-
-
-class TransactionSimulation(Simulation):
-    """Runs one seed with transactions."""
-
-    with_transactions = True

@@ -5,7 +5,8 @@ from __future__ import annotations
 from enum import Enum
 
 from quorumlog.simulator.seeds.client_simulation import ClientSimulation
-from quorumlog.simulator.seeds.simulation import SeedResult, Simulation, TransactionSimulation
+from quorumlog.simulator.seeds.simulation import SeedResult, Simulation
+from quorumlog.simulator.seeds.transaction_simulation import TransactionSimulation
 
 
 class Story(Enum):
@@ -13,7 +14,7 @@ class Story(Enum):
 
     NODES: nodes with simulated protocol clients, in one of three seeds with consumer groups. GROUPS: the same, with
     consumer groups in every seed. RIGHTS: the same, with clients that need ACLs, which change. MACHINES: the same, with
-    several nodes on each machine, in every seed. TRANSACTIONS: the same, with transactions on a topic of their own.
+    several nodes on each machine, in every seed. TRANSACTIONS: the same, with transactions on topics of their own.
     CLIENTS: the SDK's own clients, in odd seeds in groups too.
     """
 
@@ -34,8 +35,9 @@ def run_story(seed: int, story: Story = Story.NODES) -> SeedResult:
 
 def simulation_of(seed: int, story: Story) -> Simulation:
     """Returns the simulation of a seed of any kind but that of the SDK's own clients."""
-    kind = TransactionSimulation if story is Story.TRANSACTIONS else Simulation
-    return kind(
+    if story is Story.TRANSACTIONS:
+        return TransactionSimulation(seed)
+    return Simulation(
         seed,
         with_groups=story is Story.GROUPS,
         with_rights=story is Story.RIGHTS,

@@ -14,11 +14,11 @@ A client may also commit in the transaction how far it has consumed a partition:
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import count
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeVar
 
 from google.protobuf.message import Message as ProtoMessage
 
@@ -32,7 +32,13 @@ from quorumlog.simulator.world.consumed_offsets import Commit, Consumption
 from quorumlog.simulator.world.old_connections import OldConnection, OldConnections
 from quorumlog.simulator.world.scheduler import Scheduler
 from quorumlog.simulator.world.transactions import TOPIC as TRANSFERS
-from quorumlog.simulator.world.transactions import TransactionalLoad, TransactionPlan, TransactionTopic, readers_of
+from quorumlog.simulator.world.transactions import (
+    TransactionalLoad,
+    TransactionLoad,
+    TransactionPlan,
+    TransactionTopic,
+    readers_of,
+)
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import errors_pb2, groups_pb2, transactions_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -212,7 +218,7 @@ class TransactionalClients(TransactionTopic):
         for each in self._attempts:
             self.judge_attempt(each)
         self.consumption.judge()
-        self._judge_markers()
+        judge_markers(self._cluster, [self])
 
     def judge_attempt(self, attempt: _Attempt) -> None:
         """Judges one transaction.
@@ -241,32 +247,38 @@ class TransactionalClients(TransactionTopic):
             if late:
                 raise Violation(f"{where} was fenced at {attempt.fenced_us}, and these count: {late}")
 
-    def _judge_markers(self) -> None:
-        decided = {
-            (writer[0], transaction.decided): (writer in transaction.committed, partitions)
-            for transaction in self._cluster.invariants.transactions.transactions
-            for writer, partitions in transaction.writers.items()
-        }
-        for participant, producer, place, commit in self._markers():
-            where = f"{participant} has a marker of producer {producer} at {place}, commit {commit}"
-            found = decided.get((producer, place))
-            if found is None:
-                raise Violation(f"{where}: its coordinator has no such decision")
-            if found[0] != commit or participant not in found[1]:
-                raise Violation(f"{where}: the decision was {found}")
 
-    def _markers(self) -> Iterator[tuple[Partition, int, tuple[int, int], bool]]:
-        """Yields each end of a transaction: the participant, the producer, the place of the decision, the outcome."""
-        for number in range(self.plan.partitions):
-            group = self.group_of(number)
-            for producer, place, commit in self.log_of(group).transactions.markers() if group is not None else ():
-                yield (self.topic_id(), number), producer, place, commit
-        for ended in self._cluster.invariants.coordinators.ended:
-            yield as_participant(ended.group_id), ended.producer_id, ended.decided, ended.commit
+def judge_markers(cluster: SimCluster, topics: Iterable[TransactionTopic]) -> None:
+    """Judges the markers of topics, and the ends of transactions in consumer groups, by the coordinators' logs.
+
+    Raises:
+        Violation: a marker is that of no decision, or has another outcome.
+    """
+    decided = {
+        (writer[0], transaction.decided): (writer in transaction.committed, partitions)
+        for transaction in cluster.invariants.transactions.transactions
+        for writer, partitions in transaction.writers.items()
+    }
+    for participant, producer, place, commit in _markers(cluster, topics):
+        where = f"{participant} has a marker of producer {producer} at {place}, commit {commit}"
+        found = decided.get((producer, place))
+        if found is None:
+            raise Violation(f"{where}: its coordinator has no such decision")
+        if found[0] != commit or participant not in found[1]:
+            raise Violation(f"{where}: the decision was {found}")
 
 
-#: A load with transactions.
-TransactionLoad: TypeAlias = TransactionalLoad | TransactionalClients
+def _markers(
+    cluster: SimCluster, topics: Iterable[TransactionTopic]
+) -> Iterator[tuple[Partition, int, tuple[int, int], bool]]:
+    """Yields each end of a transaction: the participant, the producer, the place of the decision, the outcome."""
+    for topic in topics:
+        for number in range(topic.plan.partitions):
+            group = topic.group_of(number)
+            for producer, place, commit in topic.log_of(group).transactions.markers() if group is not None else ():
+                yield (topic.topic_id(), number), producer, place, commit
+    for ended in cluster.invariants.coordinators.ended:
+        yield as_participant(ended.group_id), ended.producer_id, ended.decided, ended.commit
 
 
 def transaction_loads(plan: TransactionPlan, cluster: SimCluster, scheduler: Scheduler) -> list[TransactionLoad]:

@@ -10,6 +10,7 @@ from quorumlog.raft.types import Entry
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.simulator.models.committed_partition import CommittedPartition, Violation
 from quorumlog.simulator.seeds.story import Story, simulation_of
+from quorumlog.simulator.seeds.transaction_simulation import SDK_SEEDS
 from quorumlog.simulator.world.transactional_clients import Outcome, TransactionalClients
 from quorumlog.simulator.world.transactions import TransactionalLoad
 from quorumlog.v1.partition_log_pb2 import CompactLog, OpenTransaction, PartitionCommand, TrimLog
@@ -25,19 +26,24 @@ def test_transactions_are_atomic() -> None:
     """Readers of each level get what they must, while nodes fail; and transactions of both outcomes happen."""
     outcomes = [0, 0]
     told: Counter[Outcome] = Counter()
+    happened: Counter[str] = Counter()
     for seed in SEEDS:
         simulation = simulation_of(seed, Story.TRANSACTIONS)
         result = simulation.run()
         assert result.violation is None, (
             f"python -m quorumlog.simulator.simulate --seed {seed} --transactions: {result.violation}"
         )
-        load, clients = simulation.transactions
+        load, clients, *sdk = simulation.transactions
         assert isinstance(load, TransactionalLoad) and isinstance(clients, TransactionalClients)
         outcomes[0] += load.committed
         outcomes[1] += load.aborted
         told += Counter(clients.outcomes)
+        happened += result.happened
+        assert bool(sdk) is (seed % SDK_SEEDS == 0)
     assert min(told[Outcome.COMMITTED], told[Outcome.ABORTED]) >= len(SEEDS), told
     assert min(outcomes) > len(SEEDS), outcomes
+    for what in ("sdk committed", "sdk aborted", "descriptions of transactions"):
+        assert happened[what] >= len(SEEDS), happened
 
 
 class JudgedLog:
