@@ -37,7 +37,7 @@ from quorumlog.simulator.clients.client_network import SimClientNetwork
 from quorumlog.simulator.clients.committed_values import CommittedValues
 from quorumlog.simulator.clients.transaction_operator import TransactionOperator
 from quorumlog.simulator.clients.transaction_outcomes import SentTransaction, SentTransactions
-from quorumlog.simulator.clients.transaction_readers import CommittedReader
+from quorumlog.simulator.clients.transaction_readers import IsolationReader
 from quorumlog.simulator.models.committed_partition import Violation
 from quorumlog.simulator.world.cluster import SimCluster
 from quorumlog.simulator.world.scheduler import Scheduler
@@ -137,7 +137,7 @@ class _RolledBack(Exception):
 
 
 class _Verdict(Enum):
-    """What a process does after a transaction."""
+    """The next step of a process after a transaction."""
 
     #: It is committed.
     DONE = auto()
@@ -151,7 +151,7 @@ _Body = Callable[[AsyncTransaction, SentTransaction], Awaitable[None]]
 
 
 @dataclass(slots=True)
-class Surroundings:
+class LoadContext:
     """What the processes of a load share."""
 
     habits: TransactionHabits
@@ -179,7 +179,7 @@ class Surroundings:
 class _Process:
     """A process with a transactional producer, and those that replace it."""
 
-    def __init__(self, name: str, transactional_id: str, around: Surroundings) -> None:
+    def __init__(self, name: str, transactional_id: str, around: LoadContext) -> None:
         self.ended = False
         self._name = name
         self._id = transactional_id
@@ -326,7 +326,7 @@ class _Copier(_Process):
         stays: it goes on after the cluster is healed, until each order has its invoice.
     """
 
-    def __init__(self, name: str, transactional_id: str, around: Surroundings, stays: bool) -> None:
+    def __init__(self, name: str, transactional_id: str, around: LoadContext, stays: bool) -> None:
         self._stays = stays
         self._taken: list[str] = []
         super().__init__(name, transactional_id, around)
@@ -384,7 +384,7 @@ class _Copier(_Process):
 class _Runner(_Process):
     """Commits numbered work, one number after the other, which outlive its processes."""
 
-    def __init__(self, name: str, transactional_id: str, around: Surroundings) -> None:
+    def __init__(self, name: str, transactional_id: str, around: LoadContext) -> None:
         self.work = 0
         super().__init__(name, transactional_id, around)
 
@@ -441,7 +441,7 @@ class SdkTransactions:
         self._cluster = cluster
         self.values = CommittedValues(cluster)
         self.sent = SentTransactions(self.values)
-        around = self._around = Surroundings(habits, network, scheduler, self.values, self.sent)
+        around = self._around = LoadContext(habits, network, scheduler, self.values, self.sent)
         plan = TransactionPlan(partitions=habits.partitions)
         self._topics = [TransactionTopic(name, plan, cluster, scheduler) for name in TOPICS]
         self._feeder = _Feeder("feeder", "feeder", around)
@@ -451,7 +451,7 @@ class SdkTransactions:
         self._runners = [_Runner(f"runner-{number}", f"runner-{number}", around) for number in range(habits.runners)]
         self._brief: list[_Process] = [self._feeder, *twins, *self._runners]
         levels = (True, False)
-        self._readers = [CommittedReader(TOPICS, each, network, scheduler, self.values) for each in levels]
+        self._readers = [IsolationReader(TOPICS, each, network, scheduler, self.values) for each in levels]
         self._operator = TransactionOperator(
             (habits.operator_s, habits.operator_aborts), network, cluster, scheduler, around.happened
         )
@@ -492,9 +492,10 @@ class SdkTransactions:
         for reader in self._readers:
             if missing := reader.missing():
                 return missing
-        for each in (*self._readers, self._operator):
+        last: list[IsolationReader | TransactionOperator] = [*self._readers, self._operator]
+        for each in last:
             each.stop()
-        return next((f"{each.name} runs" for each in (*self._readers, self._operator) if not each.ended), "")
+        return next((f"{each.name} runs" for each in last if not each.ended), "")
 
     def judge(self) -> None:
         """Judges the outcome of all transactions.

@@ -23,7 +23,7 @@ _POLL_MS = 200
 _OPTIONS: dict[str, Any] = {"request_timeout_ms": 1_000, "bootstrap_timeout_ms": 1_000, "metadata_max_age_ms": 1_000}
 
 
-class CommittedReader:
+class IsolationReader:
     """A process that reads topics from their beginning, and those that replace it.
 
     Arguments:

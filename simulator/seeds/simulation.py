@@ -47,8 +47,7 @@ from quorumlog.simulator.world.readers import PLAIN, EndOffsetProbe, ReaderOptio
 from quorumlog.simulator.world.restricted_clients import PRINCIPALS, RestrictedClient, RightsChanger
 from quorumlog.simulator.world.scheduler import Scheduler
 from quorumlog.simulator.world.settings_changer import SettingsChanger
-from quorumlog.simulator.world.transactional_clients import TOPICS, transaction_loads
-from quorumlog.simulator.world.transactions import TransactionLoad, TransactionPlan
+from quorumlog.simulator.world.transactional_clients import TOPICS, TransactionLoad, transaction_loads
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -164,8 +163,7 @@ class Simulation:
         trace = ""
         try:
             self._form()
-            if self.plan.transactions is not None:
-                self._start_transactions(self.plan.transactions)
+            self._start_transactions()
             self._load_and_hurt()
             self._converge()
             self._read_all()
@@ -220,8 +218,9 @@ class Simulation:
             missing = sorted(set(self._topics) - self._created)
             raise Violation(f"no topic {missing} after {FORMATION_US // SECOND} s without any fault")
 
-    def _start_transactions(self, plan: TransactionPlan) -> None:
-        self.transactions = transaction_loads(plan, self.cluster, self.scheduler)
+    def _start_transactions(self) -> None:
+        if self.plan.transactions is not None:
+            self.transactions = transaction_loads(self.plan.transactions, self.cluster, self.scheduler)
 
     def _start(self, node: int) -> None:
         if not self.cluster.processes[node].running:

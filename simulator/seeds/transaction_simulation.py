@@ -16,7 +16,6 @@ from quorumlog.simulator.clients.transaction_load import (
     draw_transaction_habits,
 )
 from quorumlog.simulator.seeds.simulation import SeedResult, Simulation
-from quorumlog.simulator.world.transactions import TransactionPlan
 
 #: One seed in this many has transactional clients of the SDK.
 SDK_SEEDS = 3
@@ -60,8 +59,8 @@ class TransactionSimulation(Simulation):
             result.happened += self._sdk.happened
         return result
 
-    def _start_transactions(self, plan: TransactionPlan) -> None:
-        super()._start_transactions(plan)
+    def _start_transactions(self) -> None:
+        super()._start_transactions()
         if self.habits is not None and self._network is not None:
             self._sdk = SdkTransactions(self.habits, self._network, self.cluster, self.scheduler)
             self.transactions.append(self._sdk)

@@ -18,7 +18,7 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import count
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from google.protobuf.message import Message as ProtoMessage
 
@@ -32,13 +32,7 @@ from quorumlog.simulator.world.consumed_offsets import Commit, Consumption
 from quorumlog.simulator.world.old_connections import OldConnection, OldConnections
 from quorumlog.simulator.world.scheduler import Scheduler
 from quorumlog.simulator.world.transactions import TOPIC as TRANSFERS
-from quorumlog.simulator.world.transactions import (
-    TransactionalLoad,
-    TransactionLoad,
-    TransactionPlan,
-    TransactionTopic,
-    readers_of,
-)
+from quorumlog.simulator.world.transactions import TransactionalLoad, TransactionPlan, TransactionTopic, readers_of
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import errors_pb2, groups_pb2, transactions_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -279,6 +273,26 @@ def _markers(
                 yield (topic.topic_id(), number), producer, place, commit
     for ended in cluster.invariants.coordinators.ended:
         yield as_participant(ended.group_id), ended.producer_id, ended.decided, ended.commit
+
+
+class TransactionLoad(Protocol):
+    """A load with transactions."""
+
+    def heal(self) -> None:
+        """Starts no further transaction, and ends those that are open."""
+
+    def stop(self) -> None:
+        """Ends all activity."""
+
+    def missing(self) -> str:
+        """Returns what is not finished yet; empty once all transactions have ended and all readers are at the end."""
+
+    def judge(self) -> None:
+        """Judges the outcome of all transactions.
+
+        Raises:
+            Violation: a rule is broken.
+        """
 
 
 def transaction_loads(plan: TransactionPlan, cluster: SimCluster, scheduler: Scheduler) -> list[TransactionLoad]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from google.protobuf.message import Message as ProtoMessage
 
@@ -121,26 +120,6 @@ class _TransactionalWriter:
     sequences: dict[int, int] = field(default_factory=dict)
     transaction: _Transaction | None = None
     sent: _Sent | None = None
-
-
-class TransactionLoad(Protocol):
-    """A load with transactions."""
-
-    def heal(self) -> None:
-        """Starts no further transaction, and ends those that are open."""
-
-    def stop(self) -> None:
-        """Ends all activity."""
-
-    def missing(self) -> str:
-        """Returns what is not finished yet; empty once all transactions have ended and all readers are at the end."""
-
-    def judge(self) -> None:
-        """Judges the outcome of all transactions.
-
-        Raises:
-            Violation: a rule is broken.
-        """
 
 
 class TransactionTopic:

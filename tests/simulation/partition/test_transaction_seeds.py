@@ -8,6 +8,7 @@ import pytest
 
 from quorumlog.raft.types import Entry
 from quorumlog.server.hosting.sealing import GroupSealer
+from quorumlog.server.transactions.connection_fence import ConnectionFence
 from quorumlog.simulator.models.committed_partition import CommittedPartition, Violation
 from quorumlog.simulator.seeds.story import Story, simulation_of
 from quorumlog.simulator.seeds.transaction_simulation import SDK_SEEDS
@@ -19,6 +20,8 @@ from quorumlog.wire.kafka.control import LogPlace, build_marker
 from tests.support.partition_rig import NOW_MS
 
 SEEDS = range(1, 7)
+#: A seed in which a delayed EndTxn of a client that keeps its epoch arrives in its next transaction.
+SEED_OF_A_LATE_END = 412
 
 
 @pytest.mark.thorough
@@ -44,6 +47,18 @@ def test_transactions_are_atomic() -> None:
     assert min(outcomes) > len(SEEDS), outcomes
     for what in ("sdk committed", "sdk aborted", "descriptions of transactions"):
         assert happened[what] >= len(SEEDS), happened
+
+
+@pytest.mark.thorough
+@pytest.mark.interpreted("replaces methods of the node")
+def test_without_the_fence_a_late_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """KAFKA-17754: a delayed EndTxn of a client that keeps its epoch ends its next transaction. Only the order of its
+    connections prevents that."""
+    assert simulation_of(SEED_OF_A_LATE_END, Story.TRANSACTIONS).run().violation is None
+    monkeypatch.setattr(ConnectionFence, "refusal", lambda self, name, connection: None)
+    monkeypatch.setattr(ConnectionFence, "is_outdated", lambda self, connection: False)
+    result = simulation_of(SEED_OF_A_LATE_END, Story.TRANSACTIONS).run()
+    assert result.violation is not None and "has parts that" in result.violation
 
 
 class JudgedLog:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from quiet_cluster import SECOND
+from quiet_cluster import SECOND, TOPIC
 from transactional_cluster import NAME, PARTITIONS, TransactionalCluster
 
 from quorumlog.server.deciding.transaction_participants import Identity, OpenHere, Participant
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.transactions.participants import PULL_US
 from quorumlog.simulator.models.records import arrow_payload, values_of
+from quorumlog.v1 import admin_pb2, errors_pb2, peer_pb2, transaction_admin_pb2, transactions_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
-from quorumlog.v1 import errors_pb2, peer_pb2, transaction_admin_pb2, transactions_pb2
 from quorumlog.v1.data_plane_pb2 import (
     ISOLATION_LEVEL_READ_COMMITTED,
     ISOLATION_LEVEL_READ_UNCOMMITTED,
@@ -324,6 +324,62 @@ def test_transactional_batch_needs_its_id() -> None:
         cluster.send(cluster.request(producer, 0, "c", name="other")).error.code
         == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     )
+
+
+# -- moves, and topics that are deleted -------------------------------------------------------------------------------
+
+
+def replicas(cluster: Transfers, number: int) -> list[tuple[int, ...]]:
+    """The replicas of a partition in the metadata of each node; none while it moves."""
+    images = [process.image for process in cluster.cluster.processes.values() if process.image is not None]
+    found = [image.partitions[image.topics[TOPIC].partitions[number].group] for image in images]
+    return [() if each.is_moving else tuple(each.replicas) for each in found]
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 0.05, 0.3, 5.0])
+def test_abort_during_a_move(wait_s: float) -> None:
+    """A partition moves to other nodes while a transaction is open. The abort arrives before, during or after that."""
+    cluster = Transfers(15, nodes=6)
+    producer = cluster.init()
+    assert not cluster.send(cluster.request(producer, 0, "lost")).HasField("error")
+    former = replicas(cluster, 0)[0]
+    following = tuple(node for node in cluster.running if node not in former)
+    request = admin_pb2.ReassignPartitionsRequest(timeout_ms=5_000)
+    request.reassignments.add(topic=TOPIC, partition=0, replicas=following)
+    cluster.cluster.request("admin", cluster.running[0], request, lambda answer: None)
+    cluster.run(wait_s)
+    after = cluster.finish(producer, commit=False)
+    cluster.until(lambda: set(replicas(cluster, 0)) == {following}, 30)
+    cluster.until(lambda: cluster.stable_end(0) == 2, 30)
+    assert cluster.read(0) == []
+    assert not cluster.send(cluster.request(after, 0, "kept")).HasField("error")
+    cluster.finish(after)
+    cluster.until(lambda: cluster.stable_end(0) == 4, 10)
+    assert cluster.read(0) == ["kept"]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_topic_that_is_created_again(commit: bool) -> None:
+    """A topic is deleted within a transaction, and created again. The decision is carried out without it, and neither
+    it nor a late batch has an effect on the new topic."""
+    cluster = Transfers(16)
+    producer = cluster.init()
+    assert not cluster.send(cluster.request(producer, 0, "former")).HasField("error")
+    late, former = cluster.request(producer, 0, "late"), cluster.topic_id()
+    delete = admin_pb2.DeleteTopicsRequest(names=[TOPIC], topic_ids=[former], timeout_ms=5_000)
+    answer = cluster.ask(cluster.running[0], delete)
+    assert isinstance(answer, admin_pb2.DeleteTopicsResponse) and not answer.results[0].error.code, answer
+    cluster.create(TOPIC, PARTITIONS)
+    cluster.run(2)
+    assert cluster.topic_id() != former
+    following = cluster.finish(producer, commit=commit)
+    result = cluster.ask(cluster.lead(0), late)
+    assert isinstance(result, pb.ProduceResponse)
+    assert result.results[0].error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert not cluster.send(cluster.request(following, 0, "new")).HasField("error")
+    cluster.finish(following)
+    cluster.until(lambda: cluster.stable_end(0) == 2, 10)
+    assert cluster.read(0) == ["new"]
 
 
 # -- operators --------------------------------------------------------------------------------------------------------
