@@ -176,7 +176,7 @@ class LoadContext:
         return f"{prefix}.{self.records}"
 
 
-class _Process:
+class _TransactionalProcess:
     """A process with a transactional producer, and those that replace it."""
 
     def __init__(self, name: str, transactional_id: str, around: LoadContext) -> None:
@@ -304,7 +304,7 @@ def _outcome_of_killed(phase: Phase) -> Outcome:
     return known.get(phase, Outcome.ABORTED)
 
 
-class _Feeder(_Process):
+class _Feeder(_TransactionalProcess):
     """Writes orders."""
 
     async def _use(self, host: ClientHost, producer: AsyncProducer) -> None:
@@ -319,7 +319,7 @@ class _Feeder(_Process):
             await self._send(transaction, sent, ORDERS, self._around.new_value("order"))
 
 
-class _Copier(_Process):
+class _Copier(_TransactionalProcess):
     """Writes an invoice for each order.
 
     Arguments:
@@ -381,7 +381,7 @@ class _Copier(_Process):
             await self._send(transaction, sent, INVOICES, self._around.new_value(f"{order}/invoice"))
 
 
-class _Runner(_Process):
+class _Runner(_TransactionalProcess):
     """Commits numbered work, one number after the other, which outlive its processes."""
 
     def __init__(self, name: str, transactional_id: str, around: LoadContext) -> None:
@@ -449,7 +449,7 @@ class SdkTransactions:
         self._copiers = [_Copier(name, each, around, stays=True) for name, each in names]
         twins = [_Copier(f"twin-{number}", "copier-0", around, stays=False) for number in range(habits.twins)]
         self._runners = [_Runner(f"runner-{number}", f"runner-{number}", around) for number in range(habits.runners)]
-        self._brief: list[_Process] = [self._feeder, *twins, *self._runners]
+        self._brief: list[_TransactionalProcess] = [self._feeder, *twins, *self._runners]
         levels = (True, False)
         self._readers = [IsolationReader(TOPICS, each, network, scheduler, self.values) for each in levels]
         self._operator = TransactionOperator(
