@@ -152,7 +152,7 @@ _Body = Callable[[AsyncTransaction, SentTransaction], Awaitable[None]]
 
 @dataclass(slots=True)
 class LoadContext:
-    """What the processes of a load share."""
+    """Context that all processes of a load share."""
 
     habits: TransactionHabits
     network: SimClientNetwork
@@ -460,7 +460,7 @@ class SdkTransactions:
 
     @property
     def happened(self) -> Counter[str]:
-        """What happened, by name."""
+        """The number of events, by name."""
         return self._around.happened
 
     def heal(self) -> None:
