@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from quorumlog.local import LocalCluster
+from quorumlog.sdk import Producer
 from tests.support.pipeline_records import (
     RECORDS,
     TOTALS_OPTIONS,
@@ -22,9 +25,11 @@ from tests.support.pipeline_records import (
     create_topics,
     fill,
     totals_by_window,
+    values_in,
     windows,
 )
 from tests.support.standalone import StandaloneSpark, kill_tree
+from tests.support.troubled_copy import TROUBLED_PARTITION, TROUBLED_RECORDS
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -108,6 +113,49 @@ def test_a_read_and_a_copy_of_a_topic_outlive_a_worker_that_dies(
     standalone.start_worker(0)
     assert "its executor exited for a reason unrelated to the task" in said, "no task has died with the worker"
     assert by_key(contents(cluster, "copies")) == by_key(contents(cluster, "orders"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Spark runs a speculative copy only on another host")
+@pytest.mark.parametrize(
+    ("trouble", "settings", "line"),
+    [
+        (
+            "slow",
+            ["spark.speculation=true", "spark.speculation.quantile=0.3", "spark.speculation.multiplier=1.1"],
+            "as speculatable because it ran more",
+        ),
+        ("killed", [], "Lost executor"),
+    ],
+)
+def test_a_task_that_runs_twice_is_committed_once(
+    standalone: StandaloneSpark, cluster: LocalCluster, tmp_path: Path, trouble: str, settings: list[str], line: str
+) -> None:
+    """What the first attempt has written is in the log, and aborted."""
+    source, target, count = f"before-{trouble}", f"after-{trouble}", TROUBLED_RECORDS + 60
+    create_topics(cluster, source, target)
+    with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        for number in range(count):
+            partition = TROUBLED_PARTITION if number < TROUBLED_RECORDS else 1 + number % 2
+            producer.send(source, b"%d" % number, key=b"%d" % (number % 7), partition=partition)
+    standalone.wait_for_workers()
+    script = ROOT / "tests" / "support" / "troubled_copy.py"
+    job = ["spark-submit", "--master", standalone.master]
+    job += [word for setting in settings for word in ("--conf", setting)]
+    job += [str(script), cluster.bootstrap_servers, source, target, str(tmp_path / "checkpoint"), trouble]
+    with Submitted(standalone, job, tmp_path / "log") as copy:
+        said = copy.finish()
+    assert line in said, "the task has run once"
+    expected = Counter(b"%d" % number for number in range(count))
+    assert unpadded(values_in(cluster.bootstrap_servers, target)) == expected
+    everything = unpadded(values_in(cluster.bootstrap_servers, target, "read_uncommitted"))
+    assert everything > expected, "the first attempt has written nothing"
+
+
+def unpadded(values: Counter[bytes]) -> Counter[bytes]:
+    found: Counter[bytes] = Counter()
+    for value, times in values.items():
+        found[value.rstrip(b".")] += times
+    return found
 
 
 def test_a_pipeline_goes_on_where_a_worker_has_taken_its_state_along_and_where_its_driver_has_died(

@@ -15,13 +15,14 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from quorumlog.local import LocalCluster
-from quorumlog.sdk import Admin, Consumer, NewTopic, Producer
+from quorumlog.sdk import Admin, NewTopic, Producer
 from quorumlog.sdk.errors import InvalidProducerEpochError
 from quorumlog.sdk.spark import sink
 from quorumlog.sdk.spark import transactional_sink as new
 from quorumlog.sdk.spark import write_attempt as runs
 from quorumlog.sdk.spark.errors import DeliveryError
 from quorumlog.sdk.spark.write_options import WriteOptions
+from tests.support.pipeline_records import values_in
 from tests.support.stream_queries import MOST_STARTS, is_slow_start
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(300)]
@@ -33,17 +34,6 @@ Plan = Callable[[DataFrame], DataFrame]
 def create(cluster: LocalCluster, topic: str, partitions: int) -> None:
     with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         admin.create_topics([NewTopic(topic, partitions, 3 if len(cluster.node_ids) > 1 else 1)])
-
-
-def committed(servers: str, topic: str) -> Counter[bytes]:
-    """The committed values of a topic, counted."""
-    with Consumer(topic, bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
-        ends = consumer.end_offsets([(topic, number) for number in consumer.partitions_for_topic(topic)])
-        values: Counter[bytes] = Counter()
-        deadline = time.monotonic() + 30
-        while any(consumer.position(where) < end for where, end in ends.items()) and time.monotonic() < deadline:
-            values.update(consumer.poll_arrow(timeout_ms=500).column("value").to_pylist())
-    return values
 
 
 @pytest.fixture
@@ -63,7 +53,7 @@ def batch(*values: bytes) -> list[pa.RecordBatch]:
 
 def values(options: WriteOptions) -> Counter[bytes]:
     assert options.topic is not None
-    return committed(options.bootstrap_servers, options.topic)
+    return values_in(options.bootstrap_servers, options.topic)
 
 
 def test_only_the_tasks_that_count_are_committed(options: WriteOptions) -> None:
@@ -162,7 +152,7 @@ def test_any_number_of_tasks_a_copied_checkpoint_and_the_death_of_a_leader(spark
         copy, checkpoint = Copy(spark, cluster, "in", "out"), tmp_path / "checkpoint"
         with pytest.raises(StreamingQueryException, match="it breaks off"):
             copy.drain(checkpoint, lambda rows: rows.repartition(6).selectExpr("key", fails))
-        assert not committed(cluster.bootstrap_servers, "out")
+        assert not values_in(cluster.bootstrap_servers, "out")
         copy.drain(checkpoint, lambda rows: rows.select("key", "value").coalesce(1))
         forget_last_batch(checkpoint)
         shutil.copytree(checkpoint, tmp_path / "copy")
@@ -171,7 +161,7 @@ def test_any_number_of_tasks_a_copied_checkpoint_and_the_death_of_a_leader(spark
         copy.drain(tmp_path / "copy", lambda rows: rows.select("key", "value").repartition(2))
         fill(cluster, "in", range(300, 400))
         copy.drain(checkpoint, lambda rows: rows.select("key", "value"))
-        assert committed(cluster.bootstrap_servers, "out") == Counter(b"%d" % number for number in range(400))
+        assert values_in(cluster.bootstrap_servers, "out") == Counter(b"%d" % number for number in range(400))
 
 
 def test_a_job_with_a_transaction_id_is_written_once(spark: SparkSession, quorumlog_cluster: LocalCluster) -> None:
@@ -180,4 +170,4 @@ def test_a_job_with_a_transaction_id_is_written_once(spark: SparkSession, quorum
         rows = spark.range(0, 100, 1, tasks).selectExpr("CAST(id AS STRING) AS value")
         job = rows.write.format("quorumlog").option("quorumlog.bootstrap.servers", quorumlog_cluster.bootstrap_servers)
         job.options(topic="job", transactionId="nightly", transactional="true").mode("append").save()
-    assert committed(quorumlog_cluster.bootstrap_servers, "job") == Counter(b"%d" % number for number in range(100))
+    assert values_in(quorumlog_cluster.bootstrap_servers, "job") == Counter(b"%d" % number for number in range(100))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -72,6 +73,19 @@ def contents(cluster: LocalCluster, topic: str) -> list[Row]:
             left -= tables[-1].num_rows
     assert left == 0
     return [row for table in tables for row in table.to_pylist()]
+
+
+def values_in(servers: str, topic: str, isolation_level: str = "read_committed") -> Counter[bytes]:
+    """Returns the values of a topic, counted. Offsets are not: some have no record."""
+    values: Counter[bytes] = Counter()
+    with Consumer(
+        topic, bootstrap_servers=servers, auto_offset_reset="earliest", isolation_level=isolation_level
+    ) as consumer:
+        ends = consumer.end_offsets([(topic, number) for number in consumer.partitions_for_topic(topic)])
+        deadline = time.monotonic() + 30
+        while any(consumer.position(where) < end for where, end in ends.items()) and time.monotonic() < deadline:
+            values.update(consumer.poll_arrow(timeout_ms=500).column("value").to_pylist())
+    return values
 
 
 def by_key(rows: list[Row]) -> tuple[dict[bytes, list[Row]], Counter[str]]:

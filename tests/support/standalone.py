@@ -97,7 +97,7 @@ class StandaloneSpark:
         assert number not in self._workers
         work = self._root / f"worker-{number}"
         options = ["--cores", "1", "--memory", "1g", "--work-dir", str(work), self.master]
-        self._workers[number] = self._start(f"worker-{number}", "worker.Worker", *options)
+        self._workers[number] = self._start(f"worker-{number}", "worker.Worker", *options, host=_host(number))
 
     def wait_for_workers(self) -> None:
         """Until all workers are registered with the master."""
@@ -118,8 +118,8 @@ class StandaloneSpark:
             kill_tree(process)
         self._janitor.communicate(b"done\n")
 
-    def _start(self, name: str, of: str, *options: str) -> subprocess.Popen[bytes]:
-        here = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+    def _start(self, name: str, of: str, *options: str, host: str = "127.0.0.1") -> subprocess.Popen[bytes]:
+        here = ["--host", host, "--port", "0", "--webui-port", "0"]
         command = [f"{self.environment['SPARK_HOME']}/bin/spark-class", f"org.apache.spark.deploy.{of}"]
         with self._log(name).open("wb") as log:
             process = subprocess.Popen([*command, *here, *options], stdout=log, stderr=log, env=self.environment)
@@ -138,6 +138,11 @@ class StandaloneSpark:
 
     def _log(self, name: str) -> Path:
         return self._root / f"{name}.log"
+
+
+def _host(worker: int) -> str:
+    """Returns the address of a worker. Spark runs a speculative copy only on another host."""
+    return f"127.0.0.{worker + 1}" if sys.platform == "linux" else "127.0.0.1"
 
 
 def kill_tree(process: subprocess.Popen[bytes]) -> None:
