@@ -187,7 +187,7 @@ class _TransactionalProcess:
         self._rng = around.scheduler.stream(f"sdk transactions/{name}")
         self._lives = 0
         self._current: tuple[AsyncTransaction, SentTransaction] | None = None
-        #: A transaction whose commit had no answer; the next one tells.
+        #: A transaction whose commit had no answer; the next one shows whether it counts.
         self._unknown: SentTransaction | None = None
         self.host = self._begin()
 
@@ -323,7 +323,7 @@ class _Copier(_TransactionalProcess):
     """Writes an invoice for each order.
 
     Arguments:
-        stays: it goes on after the cluster is healed, until each order has its invoice.
+        stays: it continues after the cluster is healed, until each order has its invoice.
     """
 
     def __init__(self, name: str, transactional_id: str, around: LoadContext, stays: bool) -> None:

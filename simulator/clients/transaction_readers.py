@@ -70,7 +70,7 @@ class IsolationReader:
         self._stopping = True
 
     def missing(self) -> str:
-        """Returns a partition of which it has not received all records, in words; empty if there is none."""
+        """Returns a partition of which it has not received all records, in words; empty if none exists."""
         for group, name, _ in self._values.groups():
             if name.topic in self._topics:
                 start = self._next.get(TopicPartition(*name), 0)

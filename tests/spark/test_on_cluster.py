@@ -130,7 +130,7 @@ def test_a_read_and_a_copy_of_a_topic_outlive_a_worker_that_dies(
 def test_a_task_that_runs_twice_is_committed_once(
     standalone: StandaloneSpark, cluster: LocalCluster, tmp_path: Path, trouble: str, settings: list[str], line: str
 ) -> None:
-    """What the first attempt has written is in the log, and aborted."""
+    """The records of the first attempt are in the log, and aborted."""
     source, target, count = f"before-{trouble}", f"after-{trouble}", TROUBLED_RECORDS + 60
     create_topics(cluster, source, target)
     with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:

@@ -1,7 +1,7 @@
 """Copies a topic in a transaction, with a task that runs twice: because it is slow, or because its executor is killed.
 
 Run by test_on_cluster.py. Arguments: bootstrap servers, the topic, the one to copy to, a folder for the checkpoint,
-``slow`` or ``killed``. The trouble begins when the task has records in the log.
+``slow`` or ``killed``. The trouble starts when the task has records in the log.
 """
 
 import os
