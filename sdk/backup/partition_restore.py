@@ -1,6 +1,9 @@
 """Restores one partition in steps, each of which the partition's leader commits before it answers.
 
 After any interruption it resumes at the partition's position, which the leader reports in every response.
+
+Offsets of markers, and of records that are not in the backup, are missing behind a batch: it covers them in the
+restored log, and states the offsets of its records, like a batch that compaction leaves.
 """
 
 from __future__ import annotations
@@ -8,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from quorumlog.sdk.backup.manifest import PartitionBackup
-from quorumlog.sdk.backup.segments import BackedUpBatch, batches_in
+from quorumlog.sdk.backup.manifest import PartitionBackup, SegmentFile
+from quorumlog.sdk.backup.segments import BackedUpBatch, batches_in, stating_offsets
 from quorumlog.sdk.backup.sizes import BackupSizes
 from quorumlog.sdk.backup.store import BackupStore
 from quorumlog.sdk.cluster.cluster import Cluster
@@ -86,8 +89,7 @@ class PartitionRestore:
             if end <= position:
                 self._options.count_bytes(segment.file.size_bytes)
                 continue
-            content = await self._cluster.runtime.run_blocking(segment.file.read, self._options.store)
-            batches = list(batches_in(content, segment.file.name))
+            batches = await self._cluster.runtime.run_blocking(_batches_to, end, segment, self._options.store)
             position = await self._segment(batches, end, position)
         return position
 
@@ -144,3 +146,20 @@ class PartitionRestore:
 
         what = f"the restore of {self._tp.topic}-{self._tp.partition}"
         return await self._cluster.retrying(attempt, self._options.limit_s, what)
+
+
+def _batches_to(end: int, segment: SegmentFile, store: BackupStore) -> list[BackedUpBatch]:
+    """Returns the batches of a segment; each one that is followed by missing offsets states those of its records.
+
+    Arguments:
+        end: start of the data after the segment.
+
+    Raises:
+        CorruptBackupError: the file is damaged.
+    """
+    batches = list(batches_in(segment.file.read(store), segment.file.name))
+    ends = [*(batch.header.base_offset for batch in batches[1:]), end]
+    return [
+        batch if batch.header.last_offset + 1 == next_offset else stating_offsets(batch)
+        for batch, next_offset in zip(batches, ends, strict=True)
+    ]

@@ -5,8 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from quorumlog.sdk.backup.manifest import BackupFile, CorruptBackupError, SegmentFile
-from quorumlog.wire.entry import ENVELOPE_BYTES, BatchHeader, CorruptEntryError, verify_batch
+from quorumlog.wire.entry import (
+    ENVELOPE_BYTES,
+    BatchHeader,
+    CorruptEntryError,
+    Flags,
+    build_compacted,
+    parse_envelope,
+    payload_of,
+    verify_batch,
+)
+from quorumlog.wire.payload import COMPACTED_SCHEMA, read_payload, write_payload
 
 #: Position of an entry's length: four bytes, little-endian.
 _LENGTH_AT, _LENGTH_END = 4, 8
@@ -46,6 +58,35 @@ def batches_in(content: bytes, name: str) -> Iterator[BackedUpBatch]:
         except CorruptEntryError as error:
             raise CorruptBackupError(f"{name} is damaged at byte {position}: {error}") from None
         position += len(entry)
+
+
+def stating_offsets(batch: BackedUpBatch) -> BackedUpBatch:
+    """Returns a batch whose payload states the offset of each record, so that it may cover missing offsets behind it.
+
+    Batches that compaction left, and those in Kafka's format, do so already. One that no reader can decode stays so.
+    """
+    header, envelope = batch.header, parse_envelope(batch.entry)
+    if header.is_kafka or envelope.flags is Flags.GAPS:
+        return batch
+    try:
+        columns = read_payload(batch.entry, header).columns
+        deltas = pa.array(range(header.record_count), pa.uint32())
+        rows = pa.RecordBatch.from_arrays([*columns, deltas], schema=COMPACTED_SCHEMA)
+        payload = write_payload(rows, header.codec)
+    except CorruptEntryError:
+        payload = bytes(payload_of(batch.entry))
+    entry = build_compacted(
+        payload,
+        group=envelope.group,
+        base_offset=header.base_offset,
+        last_offset=header.last_offset,
+        record_count=header.record_count,
+        codec=header.codec,
+        timestamp_type=header.timestamp_type,
+        append_time_ms=header.append_time_ms,
+        max_timestamp_ms=header.max_timestamp_ms,
+    )
+    return checked_batch(entry)
 
 
 class SegmentBuilder:

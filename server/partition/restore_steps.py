@@ -19,18 +19,26 @@ from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.partition_log_pb2 import BeginRestore, FinishRestore, PartitionCommand
-from quorumlog.wire.entry import BatchHeader, CorruptEntryError, verify_batch
+from quorumlog.wire.entry import BatchHeader, CorruptEntryError, Envelope, Flags, verify_batch
 
 #: A batch has 32 bits for the number of offsets that it covers.
 _MOST_DELTA = (1 << 32) - 1
+#: What a restore adds to a batch to state its offsets: each of them, and the column (bytes).
+_OFFSET_BYTES, _COLUMN_BYTES = 4, 512
 
 
 class _Placed(NamedTuple):
     """A batch of the backup and the last offset that it must cover."""
 
     entry: bytes
+    envelope: Envelope
     header: BatchHeader
     last_offset: int
+
+    @property
+    def states_offsets(self) -> bool:
+        """True if the payload has the offsets of its records, so that the batch may also cover others."""
+        return self.header.is_kafka or self.envelope.flags is Flags.GAPS
 
 
 def take_step(
@@ -94,9 +102,10 @@ def _append(
     now: int, partition: Partition, step: admin_pb2.RestoreBatches, limits: NodeLimits
 ) -> errors_pb2.Error | None:
     try:
-        headers = [verify_batch(entry)[1] for entry in step.entries]
+        verified = [verify_batch(entry) for entry in step.entries]
     except CorruptEntryError as corrupt:
         return error(ErrorCode.CORRUPT_MESSAGE, f"a batch of the backup was refused: {corrupt}")
+    headers = [header for _, header in verified]
     if not headers:
         return _invalid("the step has no batch to append")
     if headers[0].base_offset < partition.high_watermark:
@@ -105,7 +114,8 @@ def _append(
         return _invalid(
             f"{partition.name} continues at offset {partition.high_watermark}, not at {headers[0].base_offset}"
         )
-    if max(map(len, step.entries)) > limits.batch_bytes:
+    sizes = (len(entry) - _added(*parsed) for entry, parsed in zip(step.entries, verified, strict=True))
+    if max(sizes) > limits.batch_bytes:
         return error(ErrorCode.RECORD_TOO_LARGE, f"a batch exceeds the {limits.batch_bytes} bytes of this node")
     if any(header.is_control for header in headers):
         return _invalid("a backup has records, not the markers of transactions: leave them out")
@@ -114,8 +124,9 @@ def _append(
             return refusal
     ends = [*(header.base_offset for header in headers[1:]), step.next_offset]
     placed = [
-        _Placed(entry, header, end - 1) for entry, header, end in zip(step.entries, headers, ends, strict=True)
-    ]  # fmt: skip
+        _Placed(entry, envelope, header, end - 1)
+        for entry, (envelope, header), end in zip(step.entries, verified, ends, strict=True)
+    ]
     problem = _check_places(placed)
     if problem is not None:
         return problem
@@ -127,14 +138,26 @@ def _append(
     return None
 
 
+def _added(envelope: Envelope, header: BatchHeader) -> int:
+    """Returns how many bytes of a batch a restore may have added to state the offsets of its records."""
+    return _OFFSET_BYTES * header.record_count + _COLUMN_BYTES if envelope.flags is Flags.GAPS else 0
+
+
 def _check_places(placed: list[_Placed]) -> errors_pb2.Error | None:
-    for _, header, last_offset in placed:
+    for each in placed:
+        header, last_offset = each.header, each.last_offset
         if not header.last_offset <= last_offset < MAX_OFFSET:
             return _invalid(
                 f"the batch at offset {header.base_offset} ends at {header.last_offset}, not at {last_offset}"
             )
         if last_offset - header.base_offset > _MOST_DELTA:
             return _invalid(f"the gap after the batch at offset {header.base_offset} is too large for one batch")
+        if last_offset > header.last_offset and not each.states_offsets:
+            # Readers would look for the offsets in the payload.
+            return _invalid(
+                f"offsets are missing after the batch at offset {header.base_offset}, and it does not state its own:"
+                " restore with a newer client"
+            )
     return None
 
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
@@ -478,3 +479,23 @@ def test_an_empty_partition_comes_back_where_it_was(source: LocalCluster, fresh:
         again = cli(fresh, "backup", "restore", str(tmp_path))
         assert again.returncode == 0, again.stderr
         assert admin.list_group_offsets("g")[TopicPartition("emptied", 0)].offset == 11, "a group was sent back"
+
+
+def test_records_of_transactions_are_restored(source: LocalCluster, fresh: LocalCluster, tmp_path: Path) -> None:
+    """Markers and aborted records are not in the backup: their offsets are missing behind committed batches."""
+    create(source, "transfers")
+    with Producer(bootstrap_servers=source.bootstrap_servers, transactional_id="transfers") as producer:
+        for number in range(4):
+            with producer.transaction():
+                for part in range(3):
+                    producer.send("transfers", f"{number}.{part}".encode(), key=b"k")
+            with suppress(ZeroDivisionError), producer.transaction():
+                producer.send("transfers", b"aborted").result(timeout=30)
+                raise ZeroDivisionError
+    place = str(tmp_path)
+    create_backup(place, bootstrap_servers=source.bootstrap_servers)
+    assert verify_backup(place).problems == ()
+    restore_backup(place, bootstrap_servers=fresh.bootstrap_servers)
+    expected = records(source, "transfers")
+    assert [value for _, _, value, _ in expected[0]] == [b"%d.%d" % divmod(number, 3) for number in range(12)]
+    assert records(fresh, "transfers") == expected

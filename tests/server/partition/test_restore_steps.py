@@ -105,6 +105,21 @@ def test_a_restored_log_has_the_same_batches_at_the_same_offsets(rig: Rig) -> No
     assert rig.partition.read(11, 1 << 30) == restored[1:]
 
 
+def test_a_batch_may_be_larger_by_the_offsets_that_it_states(rig: Rig) -> None:
+    step(rig, BeginPartitionRestore())
+    largest = NodeLimits().batch_bytes
+
+    def of_size(size: int) -> bytes:
+        return build_compacted(
+            bytes(size - 96), group=7, base_offset=0, last_offset=1, record_count=2, codec=Codec.NONE,
+            timestamp_type=TimestampType.CREATE_TIME, append_time_ms=1, max_timestamp_ms=2,
+        )  # fmt: skip
+
+    too_large = RestoreBatches(entries=[of_size(largest + 1_024)], next_offset=2)
+    assert (problem := step(rig, too_large)) is not None and problem.code == ErrorCode.RECORD_TOO_LARGE
+    assert step(rig, RestoreBatches(entries=[of_size(largest + 512)], next_offset=4)) is None
+
+
 def test_batches_of_kafkas_clients_are_restored_as_they_came(rig: Rig) -> None:
     rows: list[KafkaRow] = [(b"k", b"v", 1, [])] * 3
     sent = kafka_batch(rows, producer_id=7, producer_epoch=0, base_sequence=0)
@@ -276,6 +291,7 @@ ENTRY = backed_up(batch(3))[0][0]
     [
         (RestoreBatches(), ErrorCode.INVALID_REQUEST),
         (RestoreBatches(entries=[ENTRY], next_offset=2), ErrorCode.INVALID_REQUEST),
+        (RestoreBatches(entries=[ENTRY], next_offset=4), ErrorCode.INVALID_REQUEST),
         (RestoreBatches(entries=[ENTRY], next_offset=-1), ErrorCode.INVALID_REQUEST),
         (RestoreBatches(entries=[ENTRY], next_offset=MAX_OFFSET), ErrorCode.INVALID_REQUEST),
         (RestoreBatches(entries=[ENTRY, ENTRY], next_offset=3), ErrorCode.INVALID_REQUEST),
