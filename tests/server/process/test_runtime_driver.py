@@ -152,7 +152,7 @@ async def test_a_transaction_that_takes_long_is_told_of(monkeypatch: pytest.Monk
 
 async def test_frames_are_written_before_the_storage_thread_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
-    queues = {peer: FrameQueue() for peer in (2, 3)}
+    queues = {peer: FrameQueue(Stream.CONTROL) for peer in (2, 3)}
     frame = PeerFrame(Stream.CONTROL, messages=[(0, Heartbeat(1, 2, 1, 0, 0))])
     effects = Effects(
         frames=[(peer, frame) for peer in queues],
