@@ -160,17 +160,28 @@ def _that_count(operations: list[GroupOperation]) -> list[GroupOperation]:
 
 
 def _that_go_back(operations: list[GroupOperation]) -> list[GroupOperation]:
-    """Returns the commits below an offset that their member had tried to commit before. That is valid: the member has
-    read the committed offset again while the earlier, abandoned commit was still in flight.
+    """Returns the commits that validly lower an offset of their member: those below one that it had tried to commit
+    before, because it has read the committed offset again while the earlier, abandoned commit was still in flight; and
+    those without a number that were in flight together with a higher one. Kafka's clients retry commits in any order.
     """
     most: dict[str, int] = {}
-    back: list[GroupOperation] = []
-    commits = (each for each in operations if each.act is Act.COMMIT and each.outcome is not OperationOutcome.FAIL)
+    commits = [each for each in operations if each.act is Act.COMMIT and each.outcome is not OperationOutcome.FAIL]
+    back = [commit for commit in commits if not commit.number and any(_overtakes(each, commit) for each in commits)]
     for commit in sorted(commits, key=lambda each: (each.number, each.invoked_us)):
         if commit.number and commit.offset < most.get(commit.member, -1):
             back.append(commit)
         most[commit.member] = max(commit.offset, most.get(commit.member, -1))
     return back
+
+
+def _overtakes(later: GroupOperation, commit: GroupOperation) -> bool:
+    """True if a commit of a higher offset may have been carried out before ``commit``, although requested later."""
+    return (
+        later.member == commit.member
+        and later.offset > commit.offset
+        and later.invoked_us <= commit.returned_us
+        and commit.invoked_us <= later.returned_us
+    )
 
 
 def _taken_back(before: GroupOperation, offset: int, by_us: int, going_back: list[GroupOperation]) -> bool:

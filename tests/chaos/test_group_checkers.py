@@ -128,6 +128,19 @@ def test_a_commit_that_comes_behind_a_later_one_of_its_member_stores_nothing() -
     assert "reads the committed offset 3" in messages(overtaken([(2, 4, 30), (1, 3, 40)], told=3))
 
 
+def test_commits_in_flight_together_may_be_carried_out_in_any_order() -> None:
+    """Those of Kafka's clients have no number, and librdkafka retries each after a random pause."""
+
+    def read(first: tuple[int, int], told: int) -> str:
+        commits = [act(Act.COMMIT, "a", *first, 3), act(Act.COMMIT, "a", 25, 30, 4)]
+        done, *later = overtaken([], told)
+        return messages([done, *commits, *later])
+
+    assert [read((21, 40), told) for told in (3, 4)] == ["", ""]
+    assert "reads the committed offset 2 of t-0 of group g after 4" in read((21, 40), 2)
+    assert "reads the committed offset 3 of t-0 of group g after 4" in read((21, 24), 3)
+
+
 def test_who_is_late_to_give_up_is_put_out_while_it_works() -> None:
     late = changed(9, invoked_us=40)
     late[5].ending = Ending.OVERDUE
