@@ -476,6 +476,11 @@ def build_cover(group: int, first_offset: int, last_offset: int) -> bytes:
     return seal(group, 0, 0, 0, EnvelopeKind.BATCH, header, Flags.GAPS)
 
 
+def states_offsets(envelope: Envelope, header: BatchHeader) -> bool:
+    """Returns True if the payload of a batch has the offsets of its records, so that it may also cover others."""
+    return header.is_kafka or envelope.flags is Flags.GAPS
+
+
 def payload_of(entry: bytes) -> memoryview:
     """Returns the payload of a batch, without copying."""
     return memoryview(entry)[BATCH_OVERHEAD_BYTES:]

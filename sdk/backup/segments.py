@@ -12,10 +12,10 @@ from quorumlog.wire.entry import (
     ENVELOPE_BYTES,
     BatchHeader,
     CorruptEntryError,
-    Flags,
     build_compacted,
     parse_envelope,
     payload_of,
+    states_offsets,
     verify_batch,
 )
 from quorumlog.wire.payload import COMPACTED_SCHEMA, read_payload, write_payload
@@ -66,7 +66,7 @@ def stating_offsets(batch: BackedUpBatch) -> BackedUpBatch:
     Batches that compaction left, and those in Kafka's format, do so already. One that no reader can decode stays so.
     """
     header, envelope = batch.header, parse_envelope(batch.entry)
-    if header.is_kafka or envelope.flags is Flags.GAPS:
+    if states_offsets(envelope, header):
         return batch
     try:
         columns = read_payload(batch.entry, header).columns

@@ -19,7 +19,7 @@ from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.partition_log_pb2 import BeginRestore, FinishRestore, PartitionCommand
-from quorumlog.wire.entry import BatchHeader, CorruptEntryError, Envelope, Flags, verify_batch
+from quorumlog.wire.entry import BatchHeader, CorruptEntryError, Envelope, Flags, states_offsets, verify_batch
 
 #: A batch has 32 bits for the number of offsets that it covers.
 _MOST_DELTA = (1 << 32) - 1
@@ -34,11 +34,6 @@ class _Placed(NamedTuple):
     envelope: Envelope
     header: BatchHeader
     last_offset: int
-
-    @property
-    def states_offsets(self) -> bool:
-        """True if the payload has the offsets of its records, so that the batch may also cover others."""
-        return self.header.is_kafka or self.envelope.flags is Flags.GAPS
 
 
 def take_step(
@@ -152,7 +147,7 @@ def _check_places(placed: list[_Placed]) -> errors_pb2.Error | None:
             )
         if last_offset - header.base_offset > _MOST_DELTA:
             return _invalid(f"the gap after the batch at offset {header.base_offset} is too large for one batch")
-        if last_offset > header.last_offset and not each.states_offsets:
+        if last_offset > header.last_offset and not states_offsets(each.envelope, header):
             # Readers would look for the offsets in the payload.
             return _invalid(
                 f"offsets are missing after the batch at offset {header.base_offset}, and it does not state its own:"
