@@ -33,20 +33,15 @@ from bench.compare import CHECKOUT, THIS, Contender, UnknownSideError, find_side
 from bench.options import add_json, add_work_dir
 from bench.printing import result_console
 
-#: Groups in a round, and entries of each; None: the core alone, with each of its numbers of entries.
-LOADS: dict[str, tuple[int, int] | None] = {
-    "core alone": None,
-    "1 group, 1 entry": (1, 1),
-    "1 group, 64 entries": (1, 64),
-    "10 groups, 8 entries": (10, 8),
+#: Calls of ``bench.rounds`` with a number of repetitions; a shape is the number of groups in a round, and of entries of
+#: each. They are programs, because another checkout has its own.
+LOADS = {
+    "core alone": "core_costs({})",
+    "1 group, 1 entry": "round_costs(((1, 1),), {})",
+    "1 group, 64 entries": "round_costs(((1, 64),), {})",
+    "10 groups, 8 entries": "round_costs(((10, 8),), {})",
 }
 _REPETITIONS = (1, 3)
-#: The loads, as programs: of another checkout they import its own.
-_CORE = "import sys; from bench.rounds import core_costs; core_costs(int(sys.argv[1]))"
-_ROUNDS = (
-    "import sys; from bench.rounds import round_costs; n, *shape = map(int, sys.argv[1:]);"
-    " round_costs((tuple(shape),), n)"
-)
 _RUN_TIMEOUT_S = 1_800.0
 _COUNT = re.compile(r"I\s+refs:\s+([\d,]+)")
 
@@ -70,15 +65,8 @@ def _instructions(side: Contender, load: str, repetitions: int) -> int:
     if valgrind is None:
         raise CountError("valgrind is not installed: install the package valgrind")
     counter = [valgrind, "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
-    shape = LOADS[load]
-    loaded = [
-        sys.executable,
-        "-P",
-        "-c",
-        _CORE if shape is None else _ROUNDS,
-        repr(repetitions),
-        *map(str, shape or ()),
-    ]
+    program = f"from bench import rounds; rounds.{LOADS[load].format(repetitions)}"
+    loaded = [sys.executable, "-P", "-c", program]
     paths = [str(CHECKOUT)] if side.packages is None else [str(side.packages), str(_own_loads(side.packages))]
     # With one seed of hashes, two runs execute the same instructions.
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "0"}
