@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -64,8 +65,12 @@ def test_nodes_with_odd_and_even_ids_have_different_parents() -> None:
 
 def test_a_node_inherits_nothing_of_its_parent_or_another_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def opened(pid: int | None) -> set[str]:
-        folder = Path(f"/proc/{pid}/fd")
-        return {os.readlink(entry) for entry in folder.iterdir()} - {"/dev/null"}
+        """The files of a process, without those that it is closing."""
+        found = set()
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(FileNotFoundError):
+                found.add(os.readlink(entry))
+        return found - {"/dev/null"}
 
     monkeypatch.chdir(tmp_path)
     with LocalCluster(nodes=1) as first, LocalCluster(nodes=1) as second:

@@ -100,10 +100,15 @@ with StandIn() as node:
 
 def until_stopped(pid: int) -> None:
     """Waits until no thread of a process runs: until then one of them may still answer."""
+
+    def is_stopped(stat: Path) -> bool:
+        try:
+            return stat.read_text().rpartition(")")[2].split()[0] == "T"
+        except (FileNotFoundError, ProcessLookupError):
+            return True  # The thread has ended.
+
     deadline = time.monotonic() + 30
-    while any(
-        stat.read_text().rpartition(")")[2].split()[0] != "T" for stat in Path(f"/proc/{pid}/task").glob("*/stat")
-    ):
+    while not all(map(is_stopped, Path(f"/proc/{pid}/task").glob("*/stat"))):
         assert time.monotonic() < deadline
         time.sleep(0.001)
 
