@@ -20,4 +20,5 @@ Not on the path of a call:
 
 - `transaction_participants`: participants of transactions, for transaction coordinators and for what takes part.
 - `enlistment_queue`: batches or commits that wait until their participant is enlisted.
+- `connection_fence`: refuses late requests of transactional producers that keep their epoch.
 """

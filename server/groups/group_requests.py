@@ -26,6 +26,7 @@ from quorumlog.server.groups.parked_heartbeats import refused_heartbeat
 from quorumlog.server.groups.shard_leader import ShardLeader
 from quorumlog.server.step.deadlines import wait_us
 from quorumlog.server.step.events import ClientRequest
+from quorumlog.server.step.request_context import Listener
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.acls_pb2 import (
     ACL_OPERATION_DESCRIBE,
@@ -164,7 +165,10 @@ class GroupCalls:
             return
         keeper.classic.heard(request.group_id, request.member_id)
         if name:
-            commit = TransactionalCommit(request_id, request, self._answers, topics, keeper)
+            # Clients that have the group added change their epoch with each transaction, Kafka's older ones do not.
+            keeps_epoch = asked.client.listener is Listener.KAFKA and not request.adds_group
+            connection = self._transactions.connection_of(asked) if keeps_epoch else None
+            commit = TransactionalCommit(request_id, request, self._answers, topics, keeper, connection)
             self._transactions.commit(keeper, commit)
         else:
             keeper.queue.submit(_OffsetCall(request_id, request, self._answers, topics))

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.access.access_errors import ClientTopics
+from quorumlog.server.deciding.connection_fence import ClientConnection
 from quorumlog.server.deciding.enlistment_queue import EnlistmentQueue
 from quorumlog.server.deciding.led_coordinators import LedCoordinators
 from quorumlog.server.deciding.pending_answers import PendingAnswers
@@ -38,6 +39,7 @@ from quorumlog.server.groups.group_shard import GroupShard
 from quorumlog.server.groups.shard_leader import ShardLeader
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import THIRD_FEATURE_LEVEL
+from quorumlog.server.step.events import ClientRequest, EndedStream
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -58,6 +60,9 @@ class GroupTransactions:
     Arguments:
         led: the coordinators of consumer groups that this node leads.
         deadline_moved: called when a coordinator has something to decide outside of its own events.
+
+    Attributes:
+        ended: connections to close, until ``take_ended`` is called.
     """
 
     def __init__(
@@ -70,12 +75,26 @@ class GroupTransactions:
         self._metadata = metadata
         self._deadline_moved = deadline_moved
         self._waiting: EnlistmentQueue | None = None
+        self.ended: list[EndedStream] = []
 
     def enlist_with(self, enlisting: Enlisting) -> None:
         """Sets the way to the coordinators of transactions. Commits in transactions are refused until then."""
         self._waiting = EnlistmentQueue(enlisting, "commits")
 
     # -- commits ------------------------------------------------------------------------------------------------------
+
+    def connection_of(self, asked: ClientRequest) -> ClientConnection:
+        """Returns the connection of a client, for the fence."""
+        return ClientConnection(asked.stream, asked.connected_us, partial(self._close, asked.stream))
+
+    def _close(self, stream: int, why: errors_pb2.Error) -> None:
+        self.ended.append(EndedStream(stream, why))
+        self._deadline_moved()
+
+    def take_ended(self) -> list[EndedStream]:
+        """Removes and returns the connections to close."""
+        ended, self.ended = self.ended, []
+        return ended
 
     def commit(self, leader: ShardLeader, call: TransactionalCommit) -> None:
         """Submits a commit to the leader of its group, once the group takes part in the transaction."""
@@ -169,9 +188,10 @@ class TransactionalCommit:
 
     Arguments:
         topics: as the client sees them.
+        leader: the leader of its group.
+        connection: the client's connection; None if it needs no fence.
 
     Attributes:
-        leader: the leader of its group.
         size_bytes: approximate size of the request.
     """
 
@@ -182,6 +202,7 @@ class TransactionalCommit:
         answers: PendingAnswers,
         topics: ClientTopics,
         leader: ShardLeader,
+        connection: ClientConnection | None = None,
     ) -> None:
         self.key = request.group_id
         self.request = request
@@ -191,15 +212,25 @@ class TransactionalCommit:
         self._answers = answers
         self._topics = topics
         self._leader = leader
+        self._connection = connection
 
     def decide(self, draft: Draft) -> ProtoMessage:
-        """Stores the offsets as pending, unless a decision has arrived since the group was enlisted."""
+        """Stores the offsets as pending, unless a decision has arrived since the group was enlisted, or the request is
+        late."""
         enlisted, name = self._leader.enlisted, self.request.transactional_id
+        # This coordinator does not learn when a producer is initialized, but a new instance has another epoch.
+        producer = f"{name} (id {self.identity.producer_id}, epoch {self.identity.epoch})"
+        refused = self._leader.fence.refusal(producer, self._connection)
+        if refused is not None:
+            return groups_pb2.CommitOffsetsResponse(error=refused)
         transaction = enlisted.transaction_of(self.key, self.identity, name)
         if transaction is None:
             over = transaction_over(self.key, self.identity.producer_id)
             return groups_pb2.CommitOffsetsResponse(error=over)
-        return commit_offsets(draft, self.request, self._topics, transaction)
+        response = commit_offsets(draft, self.request, self._topics, transaction)
+        if not response.HasField("error"):
+            self._leader.fence.accepted(producer, self._connection)
+        return response
 
     def answer(self, response: ProtoMessage) -> None:
         """Answers the client."""

@@ -18,6 +18,7 @@ from itertools import islice
 from quorumlog.server.access.authorizer import Authorizer
 from quorumlog.server.config.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.config.options import NodeOptions
+from quorumlog.server.deciding.connection_fence import ConnectionFence
 from quorumlog.server.deciding.decision_queue import DECISION_CALLS, AgendaDecisions, DecisionQueue, WaitingCall
 from quorumlog.server.deciding.stall_aware_clock import AwakeClock
 from quorumlog.server.groups.classic.decisions import ClassicBounds, ClassicDecisions
@@ -103,6 +104,7 @@ class ShardLeader:
         queue: decides the calls of clients, and what is due here.
         classic: the leader's part of classic groups.
         enlisted: the transactions in which the groups take part.
+        fence: the connections of producers that commit offsets in transactions, and keep their epoch.
     """
 
     def __init__(
@@ -117,6 +119,7 @@ class ShardLeader:
         self.coordinator = coordinator
         self.queue: DecisionQueue[Draft] = DecisionQueue(coordinator, clock, self, options.max_calls)
         self.enlisted = EnlistedGroups()
+        self.fence = ConnectionFence(clock.now)
         self._clock = clock
         self._metadata = metadata
         self._options = options

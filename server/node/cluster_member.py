@@ -202,6 +202,8 @@ class ClusterMember:
             effects.ended_streams = access.admission.take_ended()
         if self.services.transactions.ended:
             effects.ended_streams += self.services.transactions.take_ended()
+        if self.services.groups.transactions.ended:
+            effects.ended_streams += self.services.groups.transactions.take_ended()
         if throttle.pauses:
             effects.stream_pauses = throttle.take_pauses()
         if self.settings.changed is not None:

@@ -9,7 +9,6 @@ May import: `deciding`, `hosting`, `metadata`, `access`.
 The modules, in the order in which a request passes them:
 
 - `transaction_service`: receives requests of clients and of other nodes, and events of the node.
-- `connection_fence`: refuses late requests of producers that keep their epoch.
 - `transaction_calls`: the calls that a coordinator decides, and how each is answered.
 - `transaction_administration`: the calls of operators, who list, describe and abort.
 - `transaction_views`: what operators see of transactional ids.

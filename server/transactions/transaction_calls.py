@@ -7,9 +7,9 @@ from typing import TypeAlias, TypeVar
 
 from google.protobuf.message import Message as ProtoMessage
 
+from quorumlog.server.deciding.connection_fence import ClientConnection
 from quorumlog.server.deciding.pending_answers import PendingAnswers
 from quorumlog.server.deciding.transaction_participants import identity_of, place_form
-from quorumlog.server.transactions.connection_fence import ClientConnection
 from quorumlog.server.transactions.transaction_decisions import (
     abort_transaction,
     add_to_transaction,
@@ -57,7 +57,6 @@ class ClientCall:
 
     Arguments:
         connection: the client's connection; None if it needs no fence.
-        close: closes that connection.
     """
 
     def __init__(
@@ -67,12 +66,10 @@ class ClientCall:
         answers: PendingAnswers,
         leader: TransactionLeader,
         connection: ClientConnection | None = None,
-        close: Callable[[errors_pb2.Error], None] = lambda problem: None,
     ) -> None:
         self.key = request.transactional_id
         self._fence = leader.fence
         self._connection = connection
-        self._close = close
         self._request_id = request_id
         self._request = request
         self._answers = answers
@@ -109,8 +106,6 @@ class ClientCall:
         if edit is not None and edit.producer is not None and edit.producer.identity == identity_of(request.identity):
             problem = self._fence.refusal(self.key, self._connection)
             if problem is not None:
-                if self._fence.is_outdated(self._connection):
-                    self._close(problem)
                 return failed_transaction(request, problem)
         response = decide(draft, request)
         if not response.HasField("error"):

@@ -17,6 +17,7 @@ from itertools import islice
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.config.transaction_limits import TransactionLimits
+from quorumlog.server.deciding.connection_fence import ConnectionFence
 from quorumlog.server.deciding.decision_queue import (
     DECISION_CALLS,
     AgendaDecisions,
@@ -28,7 +29,6 @@ from quorumlog.server.deciding.stall_aware_clock import AwakeClock
 from quorumlog.server.deciding.transaction_participants import Participant
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.step.deadlines import earlier
-from quorumlog.server.transactions.connection_fence import ConnectionFence
 from quorumlog.server.transactions.markers_due import MarkerRoute, MarkersDue
 from quorumlog.server.transactions.transaction_decisions import expire_id, expire_transaction, record_ended
 from quorumlog.server.transactions.transaction_draft import ProducerIdSource, TransactionDraft

@@ -9,6 +9,7 @@ from typing import Protocol, get_args
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.config.transaction_limits import TransactionLimits
+from quorumlog.server.deciding.connection_fence import ClientConnection
 from quorumlog.server.deciding.decision_queue import CoordinatorCall
 from quorumlog.server.deciding.dependencies import CoordinatorDependencies
 from quorumlog.server.deciding.finder import CoordinatorFinder, coordinator_of
@@ -21,7 +22,6 @@ from quorumlog.server.step.events import ClientRequest, EndedStream
 from quorumlog.server.step.node_service import ServiceHooks, StepTime
 from quorumlog.server.step.request_context import Listener
 from quorumlog.server.step.wire_errors import error
-from quorumlog.server.transactions.connection_fence import ClientConnection
 from quorumlog.server.transactions.transaction_administration import TransactionAdministration
 from quorumlog.server.transactions.transaction_calls import (
     REQUEST_ITEMS,
@@ -140,9 +140,9 @@ class TransactionService:
         else:
             # Kafka's old clients keep their epoch. Our own get the next one with each transaction.
             is_kafka = asked.client.listener is Listener.KAFKA
-            connection = ClientConnection(asked.stream, asked.connected_us) if is_kafka else None
             close = partial(self._close, asked.stream)
-            keeper.queue.submit(ClientCall(asked.request_id, request, self._answers, keeper, connection, close))
+            connection = ClientConnection(asked.stream, asked.connected_us, close) if is_kafka else None
+            keeper.queue.submit(ClientCall(asked.request_id, request, self._answers, keeper, connection))
 
     def _close(self, stream: int, why: errors_pb2.Error) -> None:
         self.ended.append(EndedStream(stream, why))

@@ -361,8 +361,7 @@ class _Instance:
         for _ in range(_ATTEMPTS):
             node = yield from self._coordinator(group_id)
             if node != NO_NODE:
-                is_old = self._is_old and group_id is None
-                answer = yield _Ask(node, request, self._connections.to(node) if is_old else None)
+                answer = yield _Ask(node, request, self._connections.to(node) if self._is_old else None)
                 if answer is None:
                     is_uncertain = True
                     self._connections.give_up(node)
@@ -472,9 +471,7 @@ class _Instance:
         identity = transactions_pb2.ProducerIdentity()
         identity.producer_id, identity.producer_epoch = self._identity
         request = consumption.request_in(commit, identity, adds_group=not self._is_old)
-        # A client of the first version keeps its epoch: it could not distinguish its late commit from the next one.
-        if not self._is_old and self._rng.random() < self._plan.late:
-            self._send_late(self._rng.choice(self._cluster.node_ids), request)
+        self._repeat_late(request)
         answer, _ = yield from self._call(request, group_id)
         is_stored = consumption.is_stored(answer)
         if is_stored:
@@ -521,6 +518,16 @@ class _Instance:
             yield self._pause()
         return False
 
+    def _repeat_late(self, request: ProtoMessage) -> None:
+        """Sends a request to a coordinator that may arrive a second time, long after."""
+        if self._rng.random() < self._plan.late:
+            node = self._rng.choice(self._cluster.node_ids)
+            if self._is_old:
+                # Such a client keeps its epoch: only the order of its connections fences what it repeats.
+                self._connections.send_late(node, request, self._rng.randint(0, _LATE_US))
+            else:
+                self._send_late(node, request)
+
     def _send_late(self, node: int, request: ProtoMessage) -> None:
         """Sends a request again, long after; no client waits for the answer."""
         sender = f"{self._name}-late"
@@ -542,13 +549,7 @@ class _Instance:
             transactional_id=self._name, commit=commit, raises_epoch=not self._is_old
         )
         request.identity.producer_id, request.identity.producer_epoch = self._identity
-        if self._rng.random() < self._plan.late:
-            node = self._rng.choice(self._cluster.node_ids)
-            if self._is_old:
-                # Such a client keeps its epoch: only the order of its connections fences what it repeats.
-                self._connections.send_late(node, request, self._rng.randint(0, _LATE_US))
-            else:
-                self._send_late(node, request)
+        self._repeat_late(request)
         answer, is_uncertain = yield from self._call(request)
         if not isinstance(answer, transactions_pb2.EndTransactionResponse):
             attempt.outcome = Outcome.UNKNOWN if commit else Outcome.ABORTED

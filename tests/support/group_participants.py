@@ -20,6 +20,7 @@ from quorumlog.server.groups.group_transactions import GroupTransactions, Transa
 from quorumlog.server.groups.shard_leader import LeadershipOptions, ShardLeader
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import THIRD_FEATURE_LEVEL
+from quorumlog.server.step.events import ClientRequest
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2, peer_pb2
 from quorumlog.v1 import metadata_log_pb2 as log
@@ -173,8 +174,11 @@ class GroupParticipants:
 
     # -- clients --------------------------------------------------------------------------------------------------
 
-    def commit(self, offset: int = 5, identity: Identity = WRITER, *, name: str = NAME, adds: bool = True) -> int:
-        """Commits offsets in a transaction; returns the number of the call."""
+    def commit(
+        self, offset: int = 5, identity: Identity = WRITER, *, name: str = NAME, adds: bool = True, connection: int = 0
+    ) -> int:
+        """Commits offsets in a transaction; returns the number of the call. Without the number of its connection, the
+        client needs no fence."""
         self._calls += 1
         request = groups_pb2.CommitOffsetsRequest(
             group_id=GROUP, member_epoch=-1, transactional_id=name, adds_group=adds
@@ -182,7 +186,9 @@ class GroupParticipants:
         request.producer.producer_id, request.producer.producer_epoch = identity
         request.offsets.add(topic_id=TOPIC_ID, offset=offset, leader_epoch=-1)
         self._answers.expect(self._calls, MINUTE_US, _failed_commit)
-        call = TransactionalCommit(self._calls, request, self._answers, _AllTopics(), self.leader)
+        asked = ClientRequest(self._calls, request, connection, connected_us=connection)
+        link = self.transactions.connection_of(asked) if connection else None
+        call = TransactionalCommit(self._calls, request, self._answers, _AllTopics(), self.leader, link)
         self.transactions.commit(self.leader, call)
         return self._calls
 

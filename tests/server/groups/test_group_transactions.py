@@ -131,6 +131,43 @@ def test_a_commit_behind_the_decision_is_refused(rig: GroupParticipants) -> None
     assert not rig.transactions.are_open
 
 
+def committed_on(rig: GroupParticipants, connection: int, offset: int, identity: Identity = WRITER) -> str | None:
+    """Commits an offset, as a client that keeps its epoch, and returns what it is answered."""
+    call = rig.commit(offset, identity, adds=False, connection=connection)
+    if rig.requests:
+        assert rig.enlisted(offset * 10) is None
+    rig.decide()
+    return rig.outcome(call)
+
+
+def test_a_late_commit_on_an_older_connection_is_refused(rig: GroupParticipants) -> None:
+    """An old client repeats its commit on another connection, ends the transaction, and starts the next one, with the
+    same epoch. Then the first commit arrives."""
+    assert committed_on(rig, 8, 1) == "NONE"
+    ended = rig.end(10, 11)
+    rig.decide()
+    assert ended == [None]
+    assert committed_on(rig, 8, 2) == committed_on(rig, 9, 3) == "NONE"
+    assert committed_on(rig, 8, 1) == "INVALID_TXN_STATE"
+    rig.end(20, 31)
+    rig.decide()
+    assert rig.committed() == 3
+    next_instance = Identity(WRITER.producer_id, WRITER.epoch + 1)
+    assert committed_on(rig, 7, 4, next_instance) == "NONE", "it may have connected earlier"
+    assert not rig.transactions.ended
+
+
+def test_a_connection_of_a_former_term_is_closed(rig: GroupParticipants) -> None:
+    """The group may have been elsewhere in the meantime, where the producer may have used newer connections."""
+    rig.clock.step(50_000, 0)
+    rig.elect()
+    assert committed_on(rig, 50_000, 1) == "NOT_COORDINATOR"
+    (closed,) = rig.transactions.take_ended()
+    assert closed.stream == 50_000
+    assert not rig.transactions.ended
+    assert committed_on(rig, 50_001, 1) == "NONE"
+
+
 def test_an_enlistment_after_the_decision_is_refused(rig: GroupParticipants) -> None:
     call = rig.commit()
     rig.end()

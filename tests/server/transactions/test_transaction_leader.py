@@ -17,7 +17,6 @@ from quorumlog.server.deciding.stall_aware_clock import AwakeClock
 from quorumlog.server.deciding.transaction_participants import Identity, Participant
 from quorumlog.server.hosting.partition_replica import PartitionId
 from quorumlog.server.step.wire_errors import error
-from quorumlog.server.transactions.connection_fence import ClientConnection
 from quorumlog.server.transactions.transaction_calls import (
     ClientCall,
     EnlistAnswer,
@@ -121,9 +120,6 @@ class Node:
         self.responses: list[peer_pb2.ControllerResponse] = []
         self.answers = PendingAnswers(self.replies.__setitem__)
         self.numbers = 0
-        #: Of the client, if it keeps its epoch; and the errors with which connections were closed.
-        self.connection: ClientConnection | None = None
-        self.closed: list[errors_pb2.Error] = []
         self.services = LeaderServices(
             self.clock, self, limits or TransactionLimits(), self.ids, self, 100, self._confirm, lambda group: None  # type: ignore[arg-type]
         )  # fmt: skip
@@ -165,9 +161,7 @@ class Node:
         """Sends a request of a client; returns its number."""
         self.numbers += 1
         self.answers.expect(self.numbers, 1 << 60, lambda problem: failed_transaction(request, problem))
-        self.leader.queue.submit(
-            ClientCall(self.numbers, request, self.answers, self.leader, self.connection, self.closed.append)
-        )
+        self.leader.queue.submit(ClientCall(self.numbers, request, self.answers, self.leader))
         return self.numbers
 
     def init(self, timeout_ms: int = 60_000) -> Identity:

@@ -25,6 +25,12 @@ from quorumlog.server.kafka.codec.administration.transaction_responses import (
 )
 from quorumlog.server.kafka.codec.fetch_requests import FetchPartition, FetchRequest, FetchTopic
 from quorumlog.server.kafka.codec.fetch_responses import FetchResponse
+from quorumlog.server.kafka.codec.groups.commit_requests import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from quorumlog.server.kafka.codec.groups.commit_responses import TxnOffsetCommitResponse
 from quorumlog.server.kafka.codec.groups.membership_requests import FindCoordinatorRequest
 from quorumlog.server.kafka.codec.groups.membership_responses import FindCoordinatorResponse
 from quorumlog.server.kafka.codec.primitives import KafkaMessage
@@ -47,6 +53,7 @@ from quorumlog.server.kafka.codec.transaction_responses import (
     EndTxnResponse,
 )
 from quorumlog.server.kafka.handlers.error_codes import KafkaError
+from quorumlog.simulator.models.coordinator_model import OUTSIDER, CommitLabel
 from quorumlog.simulator.world.kafka_link import SimKafkaLink
 from quorumlog.wire.topic_names import TRANSACTIONS_TOPIC
 from tests.support.kafka_batches import kafka_batch
@@ -58,6 +65,8 @@ TIMEOUT_MS = 60_000
 COMMITTED = 1
 #: Versions of Produce and EndTxn of clients that keep their epoch, and of those that get one with each transaction.
 OLD, NEW = (11, 4), (12, 5)
+#: Kinds of coordinators.
+OF_GROUPS, OF_TRANSACTIONS = 0, 1
 RETRIED = (KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR, KafkaError.CONCURRENT_TRANSACTIONS)
 
 
@@ -87,7 +96,7 @@ class Producer:
         self.name = name
         self.identity = NO_IDENTITY
         self.sequence = 0
-        self.coordinator = self._find()
+        self.coordinator = self._find(name)
         self.links = self.connect()
 
     def move(self, is_wanted: Callable[[int], bool]) -> None:
@@ -100,7 +109,7 @@ class Producer:
             self.nodes.until(lambda: self.nodes.led_by(group) not in (None, self.coordinator), 30)
             paused.resume()
             self.nodes.run(2)
-            self.coordinator = self._find()
+            self.coordinator = self._find(self.name)
 
     def connect(self) -> dict[int, SimKafkaLink]:
         """Opens another connection to each node, and uses these from now on."""
@@ -111,8 +120,8 @@ class Producer:
         }
         return self.links
 
-    def _find(self) -> int:
-        request = FindCoordinatorRequest(key_type=1, coordinator_keys=[self.name])
+    def _find(self, key: str, kind: int = OF_TRANSACTIONS) -> int:
+        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
         for _ in range(100):
             (found,) = self.nodes.ask(request, FindCoordinatorResponse).coordinators
             if found.error_code == KafkaError.NONE:
@@ -120,7 +129,7 @@ class Producer:
                 return found.node_id
             assert found.error_code in RETRIED, found
             self.nodes.run(0.2)
-        raise AssertionError("no node coordinates the producer")
+        raise AssertionError(f"no node coordinates {key}")
 
     def ask(
         self, message: KafkaMessage, version: int, kind: type[KafkaAnswer], link: SimKafkaLink | None = None
@@ -173,6 +182,20 @@ class Producer:
         code = KafkaError(answer.responses[0].partition_responses[0].error_code)
         self.sequence += code is KafkaError.NONE
         return code
+
+    def commit_offset(self, topic: str, version: int, links: dict[int, SimKafkaLink]) -> KafkaError:
+        """Commits an offset of a group that is named as the producer, in the transaction."""
+        part = TxnOffsetCommitRequestPartition(0, 0, -1, str(CommitLabel(OUTSIDER, -1, next(_numbers))))
+        topics = [TxnOffsetCommitRequestTopic(topic, [part])]
+        request = TxnOffsetCommitRequest(self.name, self.name, *self.identity, topics=topics)
+        for _ in range(100):
+            link = links[self._find(self.name, OF_GROUPS)]
+            answer = self.ask(request, version, TxnOffsetCommitResponse, link)
+            code = KafkaError(answer.topics[0].partitions[0].error_code)
+            if code not in (*RETRIED, KafkaError.COORDINATOR_LOAD_IN_PROGRESS):
+                return code
+            self.nodes.run(0.1)
+        raise AssertionError("the coordinator of the group does not store the offset")
 
     def end(self, version: int, *, commit: bool = True, link: SimKafkaLink | None = None) -> KafkaError:
         request = EndTxnRequest(self.name, *self.identity, commit)
@@ -317,6 +340,20 @@ def test_late_requests_on_older_connections_are_refused(nodes: KafkaNodes, topic
     assert producer.produce(topic, OLD[0]) is KafkaError.NONE
     assert producer.end(OLD[1]) is KafkaError.NONE
     assert committed(nodes, topic) == (5, 5, [])
+
+
+def test_late_offsets_on_older_connections_are_refused(topic: str, producer: Producer) -> None:
+    """An old client repeats TxnOffsetCommit on another connection, and starts its next transaction. Then the first one
+    arrives: its offsets would be committed with the wrong transaction."""
+    producer._find(producer.name, OF_GROUPS)
+    producer.connect()  # An older connection would be closed: the term of the group's coordinator has just started.
+    group = AddOffsetsToTxnRequest(producer.name, *producer.identity, producer.name)
+    for _ in range(2):
+        assert producer.ask(group, 3, AddOffsetsToTxnResponse).error_code == KafkaError.NONE
+        former, used = producer.links, producer.connect()
+        assert producer.commit_offset(topic, OLD[1], used) is KafkaError.NONE
+        assert producer.commit_offset(topic, OLD[1], former) is KafkaError.INVALID_TXN_STATE
+        assert producer.end(OLD[1]) is KafkaError.NONE
 
 
 def test_requests_of_a_former_term_are_not_served() -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from quorumlog.server.transactions.connection_fence import ClientConnection, ConnectionFence
-from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.server.deciding.connection_fence import ClientConnection, ConnectionFence
+from quorumlog.v1.errors_pb2 import Error, ErrorCode
 
 BEGAN_US = 1_000
 
 
 def at(number: int) -> ClientConnection:
     """A connection that the node has accepted in this term."""
-    return ClientConnection(number, BEGAN_US + number)
+    return ClientConnection(number, BEGAN_US + number, never_closed)
+
+
+def never_closed(why: Error) -> None:
+    raise AssertionError(why)
 
 
 def is_refused(fence: ConnectionFence, connection: int, name: str = "a") -> bool:
@@ -37,9 +41,9 @@ def test_connections_older_than_the_term_are_refused() -> None:
     """The producer may have used another node in the meantime, which has not notified this one."""
     fence = ConnectionFence(BEGAN_US)
     for opened_us, is_outdated in ((0, True), (BEGAN_US - 1, True), (BEGAN_US, True), (BEGAN_US + 1, False)):
-        connection = ClientConnection(7, opened_us)
-        problem = fence.refusal("a", connection)
-        assert fence.is_outdated(connection) is is_outdated
+        closed: list[Error] = []
+        problem = fence.refusal("a", ClientConnection(7, opened_us, closed.append))
+        assert closed == ([problem] if is_outdated else [])
         assert (problem is not None and problem.code == ErrorCode.NOT_COORDINATOR) is is_outdated
 
 
@@ -56,7 +60,6 @@ def test_clients_without_a_fence_are_not_refused() -> None:
     fence = ConnectionFence(BEGAN_US)
     fence.accepted("a", at(5))
     fence.accepted("b", None)
-    assert not fence.is_outdated(None)
     assert fence.refusal("a", None) is None and is_refused(fence, 4)
     assert len(fence) == 1
 
