@@ -14,7 +14,8 @@ Reading:
 
 - ``options``: the options of a read.
 - ``cluster_catalog``: the driver's requests to a cluster.
-- ``planning``: from options to exact offsets; ``tasks``: from ranges of offsets to Spark's tasks.
+- ``planning``: from options to exact offsets; ``pushed_filters``: bounds from the query's filters; ``tasks``: from
+  ranges of offsets to Spark's tasks.
 - ``task_reading``: how a task reads; ``log_access``: its requests to the cluster.
 - ``ranges``: exactly the offsets of a range; ``rows``: stored batches as Spark's rows.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from quorumlog.sdk.cluster.metadata import DEFAULT_MAX_MESSAGE_BYTES
@@ -82,8 +82,57 @@ class OffsetRange:
         return f"topic {self.topic} partition {self.partition} offsets [{self.start}, {self.end})"
 
 
-def plan(catalog: Catalog, options: BatchOptions) -> list[OffsetRange]:
+def _any(held: object) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBounds:
+    """Bounds of a read, beside those of its options: records beyond them are not needed.
+
+    Arguments:
+        topics, partitions: whether a topic, and a partition by its number, has records that are needed.
+        first, end: so do offsets in [first, end); ``end`` None: no bound.
+        since_ms: so do records from the first one on that is not older, in milliseconds since the epoch.
+    """
+
+    topics: Callable[[str], bool] = _any
+    partitions: Callable[[int], bool] = _any
+    first: int = 0
+    end: int | None = None
+    since_ms: int = 0
+
+    def within(self, other: ReadBounds) -> ReadBounds:
+        """Returns the bounds of what both need."""
+        return ReadBounds(
+            topics=lambda name: self.topics(name) and other.topics(name),
+            partitions=lambda number: self.partitions(number) and other.partitions(number),
+            first=max(self.first, other.first),
+            end=min((end for end in (self.end, other.end) if end is not None), default=None),
+            since_ms=max(self.since_ms, other.since_ms),
+        )
+
+    def select(self, selected: Selected) -> Selected:
+        """Returns the partitions that are needed."""
+        needed = [each for each in selected.partitions if self.topics(each[0]) and self.partitions(each[1])]
+        return replace(selected, partitions=needed)
+
+    def starts(self, catalog: Catalog, selected: Selected) -> Mapping[Partition, int | None]:
+        """Returns the first offset that is needed in each partition; None: none is."""
+        if self.since_ms <= 0 or not selected.partitions:
+            return dict.fromkeys(selected.partitions, self.first)
+        found = catalog.offsets_at(selected.shapes, dict.fromkeys(selected.partitions, self.since_ms))
+        return {each: None if offset is None else max(offset, self.first) for each, offset in found.items()}
+
+
+EVERYTHING = ReadBounds()
+
+
+def plan(catalog: Catalog, options: BatchOptions, needed: ReadBounds = EVERYTHING) -> list[OffsetRange]:
     """Resolves a batch read to non-empty ranges, by topic and partition.
+
+    Arguments:
+        needed: what is read of the records that the options select.
 
     Raises:
         OptionError: a topic or partition does not exist, or offsets name the wrong partitions or contradict each other.
@@ -95,7 +144,9 @@ def plan(catalog: Catalog, options: BatchOptions) -> list[OffsetRange]:
     specs = (read.starting, options.ending)
     for spec in specs:
         check_coverage(spec, selected.partitions, read.selection)
+    selected = needed.select(selected)
     # Before the bounds: offsets found by time must not be beyond the ends.
+    starts = needed.starts(catalog, selected)
     times = [times_of(catalog, spec, selected) for spec in specs]
     bounds = catalog.bounds(selected.shapes, selected.partitions) if selected.partitions else {}
     ranges = []
@@ -108,7 +159,8 @@ def plan(catalog: Catalog, options: BatchOptions) -> list[OffsetRange]:
             if read.fail_on_data_loss:
                 raise _inverted(options, partition, start, end)
             start = end
-        topic, number = partition
+        first, topic, number = starts[partition], *partition
+        start, end = (end if first is None else max(start, first)), min(end, end if needed.end is None else needed.end)
         if start < end:
             ranges.append(OffsetRange(topic, selected.shapes[topic].topic_id, number, start, end))
     return ranges

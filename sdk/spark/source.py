@@ -8,7 +8,8 @@ between these steps: topics and offsets are part of the partitions. Streams: quo
 # ruff: noqa: E402
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
@@ -23,11 +24,12 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
+    Filter,
     InputPartition,
 )
 from pyspark.sql.types import StructType
 
-from quorumlog.sdk.spark import planning, schema, task_reading
+from quorumlog.sdk.spark import planning, pushed_filters, schema, task_reading
 from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
 from quorumlog.sdk.spark.errors import OptionError, plain_errors
 from quorumlog.sdk.spark.option_values import GivenOptions
@@ -38,6 +40,9 @@ from quorumlog.sdk.spark.stream_source import LogStreamReader
 from quorumlog.sdk.spark.tasks import tasks_of
 from quorumlog.sdk.spark.transactional_sink import TransactionalStreamWriter, TransactionalWriter
 from quorumlog.sdk.spark.write_options import parse_write_options
+
+#: The module of Spark's process that offers filters to a reader.
+_FILTERING = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class QuorumlogDataSource(DataSource):
@@ -62,7 +67,8 @@ class QuorumlogDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Returns a batch read of the columns in ``schema``."""
         with plain_errors():
-            return LogReader(parse_batch_options(self.options), schema)
+            kind = FilteredLogReader if _takes_filters() else LogReader
+            return kind(parse_batch_options(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Returns a streaming read of the columns in ``schema``."""
@@ -94,14 +100,34 @@ class LogReader(DataSourceReader):
         schema.check_projection(columns, options.read.include_headers)
         self._options = options
         self._columns = columns
+        self._needed = planning.EVERYTHING
 
     def partitions(self) -> list[InputPartition]:
         """Returns tasks with topics, partitions and offsets, which are resolved once, now."""
         with plain_errors():
             catalog = ClusterCatalog(self._options.read.bootstrap_servers, newest=True)
-            ranges = planning.plan(catalog, self._options)
+            ranges = planning.plan(catalog, self._options, self._needed)
             return [task_reading.LogTask(task) for task in tasks_of(ranges, self._options.read)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yields the rows of one task, as Arrow batches of exactly the requested columns."""
         return task_reading.read_task(self._options.read, self._columns, partition)
+
+
+class FilteredLogReader(LogReader):
+    """A batch read that leaves out offsets and partitions that the query's filters rule out."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Takes the query's filters as bounds. Returns all of them: Spark applies them to the rows."""
+        self._needed = pushed_filters.bounds_of(filters)
+        return filters
+
+
+def _takes_filters() -> bool:
+    """True in the process in which Spark offers filters to a reader.
+
+    Spark refuses a reader with ``pushFilters`` unless spark.sql.python.filterPushdown.enabled is on, and only in that
+    case does it run such a process.
+    """
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    return _FILTERING in sys.modules or (main is not None and main.name == _FILTERING)
