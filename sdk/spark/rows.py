@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
 
@@ -16,6 +16,8 @@ from quorumlog.wire.entry import TimestampType
 #: Small batches are combined up to this size before Spark receives them, because each costs it some work: below a
 #: megabyte that matters. More is not better: memory that is used once and released costs allocations.
 TARGET_BYTES = 2 << 20
+#: Batches of this size are not joined with others before they are processed: copying them would cost more.
+ALONE_BYTES = 256 << 10
 #: Larger batches are cut: Spark copies a batch whole, several times.
 MAX_BYTES = 32 << 20
 #: Bytes of a row besides key, value and headers: topic, partition, offset, timestamps.
@@ -71,6 +73,17 @@ class StoredRows(NamedTuple):
             return last + 1
         return self.offset + int(self.columns.num_rows)
 
+    @property
+    def is_dense(self) -> bool:
+        """True for rows without missing offsets, with times of their own."""
+        count = self.columns.num_rows
+        is_plain = self.offsets is None and self.append_time_ms is None
+        return is_plain and count > 0 and self.covers_to <= self.offset + count
+
+    def continues(self, before: StoredRows) -> bool:
+        """True if these rows directly follow other dense rows, with timestamps of the same type."""
+        return self.offset == before.offset + before.columns.num_rows and self.timestamp_type == before.timestamp_type
+
     def clip(self, start: int, end: int) -> StoredRows:
         """Returns the rows with offsets in [start, end), without a copy."""
         if self.offsets is None:
@@ -89,6 +102,39 @@ class StoredRows(NamedTuple):
         offsets = self.offsets.slice(first, count)
         offset = offsets[0].as_py() if len(offsets) else self.offset
         return self._replace(offset=offset, columns=self.columns.slice(first, count), offsets=offsets, covers_to=0)
+
+
+def gather(stored: Iterable[StoredRows], schema: pa.Schema) -> Iterator[StoredRows]:
+    """Joins consecutive small batches: what follows costs as much for each batch, large or small.
+
+    Only batches without missing offsets, whose records have times of their own, are joined. Then columns that
+    ``schema`` does not have are left out.
+    """
+    waiting: list[StoredRows] = []
+    waiting_bytes = 0
+    for rows in stored:
+        size = _most_bytes(rows)
+        is_small = size < ALONE_BYTES and rows.is_dense
+        if waiting and not (is_small and waiting_bytes + size <= TARGET_BYTES and rows.continues(waiting[-1])):
+            yield _one(waiting, schema)
+            waiting, waiting_bytes = [], 0
+        if is_small:
+            waiting.append(rows)
+            waiting_bytes += size
+        else:
+            yield rows
+    if waiting:
+        yield _one(waiting, schema)
+
+
+def _one(run: Sequence[StoredRows], schema: pa.Schema) -> StoredRows:
+    if len(run) == 1:
+        return run[0]
+    table = pa.Table.from_batches([rows.columns for rows in run])
+    # Without any column, a table would have no rows.
+    needed = [name for name in table.column_names if name in schema.names] or ["timestamp"]
+    (columns,) = table.select(needed).combine_chunks().to_batches()
+    return run[0]._replace(columns=columns, covers_to=run[-1].covers_to)
 
 
 def spark_batches(
@@ -110,6 +156,11 @@ def spark_batches(
             waiting, waiting_bytes = [], 0
     if waiting:
         yield assembly.batch(waiting)
+
+
+def _most_bytes(rows: StoredRows) -> int:
+    """Returns at least the size of rows. Their exact size takes Arrow a dozen times as long."""
+    return rows.columns.get_total_buffer_size() + rows.columns.num_rows * _ROW_BYTES
 
 
 def _size(rows: StoredRows) -> int:

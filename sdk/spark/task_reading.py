@@ -44,5 +44,5 @@ def read_task(options: ReadOptions, columns: StructType, task: InputPartition) -
                 skip_unreadable=options.skip_unreadable,
                 from_replicas=options.from_replicas,
             )
-            exact = ranges.exact(stored, wanted, options.fail_on_data_loss)
+            exact = ranges.exact(rows.gather(stored, schema), wanted, options.fail_on_data_loss)
             yield from rows.spark_batches(exact, wanted.topic, wanted.partition, schema)

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 from quorumlog.sdk.spark.errors import DataLossError, SchemaError
 from quorumlog.sdk.spark.planning import OffsetRange
 from quorumlog.sdk.spark.ranges import exact
-from quorumlog.sdk.spark.rows import MAX_BYTES, TARGET_BYTES, StoredRows, spark_batches
+from quorumlog.sdk.spark.rows import ALONE_BYTES, MAX_BYTES, TARGET_BYTES, StoredRows, gather, spark_batches
 from quorumlog.sdk.spark.schema import check_projection, ddl
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -207,6 +207,51 @@ def test_a_schema_that_cannot_be_served_is_refused(fields: list[StructField], wo
 def cover(offset: int, end: int) -> StoredRows:
     """A cover stands for markers and aborted records."""
     return StoredRows(offset, 0, None, pa.RecordBatch.from_pylist([], LOG_SCHEMA), covers_to=end)
+
+
+def compacted(offsets: list[int]) -> StoredRows:
+    rows = stored(offsets[0], [b"c"] * len(offsets))
+    return rows._replace(offsets=pa.array(offsets, pa.int64()), compacted_offset=offsets[-1] + 1)
+
+
+A = stored(0, [b"a"])
+
+
+@pytest.mark.parametrize(
+    ("log", "joined"),
+    [
+        ([stored(0, [b"a", b"b"]), stored(2, [b"c"]), stored(3, [b"d"])], [(0, 4)]),
+        ([A, stored(2, [b"c"]), stored(3, [b"d"])], [(0, 1), (2, 4)]),
+        ([A, stored(1, [b"b"], timestamp_type=1), stored(2, [b"c"])], [(0, 1), (1, 2), (2, 3)]),
+        ([A, stored(1, [b"b"], append_ms=5), stored(2, [b"c"])], [(0, 1), (1, 2), (2, 3)]),
+        ([A, compacted([1, 3]), compacted([4, 9]), stored(10, [b"d"])], [(0, 1), (1, 4), (4, 10), (10, 11)]),
+        ([A, stored(1, [b"b"])._replace(covers_to=5), stored(5, [b"c"])], [(0, 1), (1, 5), (5, 6)]),
+        ([A, stored(1, [])._replace(covers_to=3), stored(3, [b"c"])], [(0, 1), (1, 3), (3, 4)]),
+        ([A, stored(1, [bytes(ALONE_BYTES)]), stored(2, [b"c"]), stored(3, [b"d"])], [(0, 1), (1, 2), (2, 4)]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("names", [ARROW.names, ["offset"], ["value", "topic"], ["timestampType", "headers"]])
+def test_small_batches_are_joined(log: list[StoredRows], joined: list[tuple[int, int]], names: list[str]) -> None:
+    """Only those that follow each other and are alike. Spark's rows are the same."""
+    schema = pa.schema([ARROW.field(name) for name in names])
+    gathered = list(gather(log, schema))
+    assert [(rows.offset, rows.end) for rows in gathered] == joined
+    assert spark(gathered, schema) == spark(log, schema)
+
+
+def test_joined_batches_are_bounded() -> None:
+    log = [stored(number, [bytes(ALONE_BYTES // 2)]) for number in range(40)]
+    gathered = list(gather(log, ARROW))
+    assert all(rows.columns.nbytes <= TARGET_BYTES for rows in gathered)
+    assert len(gathered) == 3
+    assert [rows.offset for rows in gathered[1:]] == [rows.end for rows in gathered[:-1]]
+
+
+def test_a_loss_before_joined_batches_is_found() -> None:
+    """A later compaction does not explain an earlier gap."""
+    log = [stored(0, [b"a"]), stored(2, [b"c"]), stored(3, [b"d"])._replace(compacted_offset=3)]
+    with pytest.raises(DataLossError, match=r"offsets \[1, 2\) are gone"):
+        list(exact(gather(log, ARROW), OffsetRange("t", b"", 0, 0, 4), fail_on_data_loss=True))
 
 
 def test_ranges_end_with_a_cover() -> None:
