@@ -427,6 +427,22 @@ def test_operators_describe_a_transaction(topic: str, producer: Producer) -> Non
     assert described(producer, absent).error_code == KafkaError.TRANSACTIONAL_ID_NOT_FOUND
 
 
+def test_a_severed_coordinator_describes_nothing() -> None:
+    """Another one may have decided the transaction in the meantime."""
+    nodes = KafkaNodes(seed=5)
+    nodes.create_on("orders", [1, 2, 3])
+    producer = Producer(nodes, "payer")
+    assert producer.init() is KafkaError.NONE
+    assert producer.produce("orders", NEW[0]) is KafkaError.NONE
+    assert described(producer).transaction_state == "Ongoing"
+    nodes.cluster.network.sever(producer.coordinator)
+    link = producer.links[producer.coordinator]
+    number = link.send(DescribeTransactionsRequest([producer.name]), 0)
+    nodes.run(5)
+    answer = link.answers.get(number)
+    assert answer is None or answer.transaction_states[0].error_code in RETRIED
+
+
 def test_operators_list_transactions(nodes: KafkaNodes, topic: str, producer: Producer) -> None:
     assert producer.produce(topic, NEW[0]) is KafkaError.NONE
 
