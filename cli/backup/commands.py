@@ -91,6 +91,8 @@ def verify(place: Place, *, output: Output = OutputFormat.TABLE) -> None:
         taken = datetime.fromtimestamp(report.manifest.taken_ms / 1000, UTC).isoformat(timespec="seconds")
         print(f"Backup {report.manifest.sequence} of cluster {report.manifest.cluster_id}, taken {taken}: sound.")
         print(f"{_summary(report.manifest)}; {report.records:,} records in {report.size_bytes:,} bytes.")
+    if report.manifest is not None and report.manifest.cut_transactions and output is OutputFormat.TABLE:
+        print("It may have a part of a transaction: commits could not be held when it was taken.")
     for problem in report.problems if output is OutputFormat.TABLE else ():
         print(problem)
     if report.unreadable and output is OutputFormat.TABLE:
@@ -167,6 +169,7 @@ def _counts(manifest: Manifest | None) -> dict[str, object]:
         "partitions": sum(len(topic.partitions) for topic in manifest.topics),
         "groups": len(manifest.groups),
         "producer_names": len(manifest.producer_names),
+        "cut_transactions": manifest.cut_transactions,
     }
 
 

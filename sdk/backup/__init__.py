@@ -9,6 +9,7 @@ last and lists all other files with size and hash. Files that it does not list a
 - `segments`: files of stored batches, written, verified and read without decoding records.
 - `concurrency`: works on several partitions at once.
 - `partition_copy`: copies one partition from its leader.
+- `commit_hold`: has commits of transactions held while the partitions are described.
 - `creation`: creates a backup, or adds new data to it.
 - `verification`: reads a whole backup, and reports its problems.
 - `partition_restore`: restores one partition from a backup.

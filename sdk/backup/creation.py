@@ -2,18 +2,23 @@
 
 The order makes it consistent. First the committed offsets of groups, then the end of each partition with its records
 and producers up to that end, then the producer names, and finally the list of topics that still exist. So no group is
-ahead of the records, no partition has a producer whose records are missing, and no producer is ahead of its name. Each
-partition is consistent at a moment of its own: of records written to two partitions at once, the backup may have only
-one, as after any failure of their producer.
+ahead of the records, no partition has a producer whose records are missing, and no producer is ahead of its name.
+
+If the cluster has transactions, their commits are held while the groups and the ends of all partitions are read: the
+backup has all of a transaction, or nothing of it. Outside of transactions each partition is consistent at a moment of
+its own: of records written to two partitions at once, the backup may have only one, as after any failure of their
+producer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from quorumlog.sdk.admin.group_admin import GroupAdmin
+from quorumlog.sdk.backup.commit_hold import CommitHold
 from quorumlog.sdk.backup.concurrency import for_each_partition
 from quorumlog.sdk.backup.manifest import (
     MANIFEST,
@@ -25,22 +30,27 @@ from quorumlog.sdk.backup.manifest import (
     TopicBackup,
     read_manifest,
 )
-from quorumlog.sdk.backup.partition_copy import CopyOptions, PartitionCopy
+from quorumlog.sdk.backup.partition_copy import CopyOptions, PartitionCopy, PartitionCut
 from quorumlog.sdk.backup.sizes import SHIPPED_SIZES, BackupSizes
 from quorumlog.sdk.backup.store import BackupStore
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.errors import (
     IllegalArgumentError,
     IllegalStateError,
+    QuorumlogError,
     UnknownTopicOrPartitionError,
     error_from_proto,
 )
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import admin_pb2, data_plane_pb2
-from quorumlog.wire.topic_names import GROUPS_TOPIC
+from quorumlog.wire.topic_names import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 
 _DELETE_RETENTION = "delete.retention.ms"
 _DAY_MS = 86_400_000
+#: Attempts to look at all partitions between two commits, and the pause after one: coordinators accept the next hold
+#: when the last one has been over for as long as it lasted.
+CUT_ATTEMPTS = 3
+CUT_PAUSE_S = 5.0
 
 
 class BackupReport(NamedTuple):
@@ -66,6 +76,10 @@ class _TopicSource(NamedTuple):
     configs: dict[str, str]
     partitions: int
     replication_factor: int
+
+
+#: The cuts of partitions by topic and number.
+_Cuts = Mapping[tuple[str, int], PartitionCut]
 
 
 class BackupCreation:
@@ -96,6 +110,7 @@ class BackupCreation:
         self._sizes = sizes
         self._copied_bytes = 0
         self._notes: list[str] = []
+        self._cut_transactions = False
 
     async def create(self) -> BackupReport:
         """Creates the backup. Its manifest is written when everything else is durable."""
@@ -105,14 +120,13 @@ class BackupCreation:
             raise IllegalArgumentError(
                 f"the backup is of cluster {before.cluster_id}, this is {response.cluster_id}: give another place"
             )
-        sources = self._sources(response)
-        # Groups first: their committed offsets are before the ends that partitions have later.
-        groups = await self._groups(response, {source.name for source in sources})
         sequence = 1 if before is None else before.sequence + 1
+        options = CopyOptions(self._store, sequence, self._limit_s, self._count_bytes, self._sizes)
         taken_ms = self._runtime.wall_ns() // 1_000_000
-        topics = await self._copy_all(sources, before, sequence)
+        sources, groups, cuts = await self._ends(response, options)
+        topics = await self._copy_all(sources, before, cuts, options)
         names, next_named, next_unnamed = await self._producer_names()
-        topics = await self._still_there(topics)
+        topics = await self._still_there(topics, response)
         manifest = Manifest(
             sequence=sequence,
             cluster_id=response.cluster_id,
@@ -123,6 +137,7 @@ class BackupCreation:
             producer_names=tuple(names),
             next_producer_id=next_unnamed,
             next_named_producer_id=next_named,
+            cut_transactions=self._cut_transactions,
         )
         await self._runtime.run_blocking(self._store.write, MANIFEST, manifest.encode())
         await self._runtime.run_blocking(self._sweep, manifest, before)
@@ -167,9 +182,13 @@ class BackupCreation:
             for name in wanted
         ]
 
-    async def _still_there(self, topics: list[TopicBackup]) -> list[TopicBackup]:
+    async def _still_there(
+        self, topics: list[TopicBackup], before: data_plane_pb2.MetadataResponse
+    ) -> list[TopicBackup]:
         """Returns the topics that were not deleted during the backup."""
         ids = {topic.name: topic.topic_id.hex() for topic in (await self._metadata([])).topics}
+        if TRANSACTIONS_TOPIC in ids and not _has_transactions(before):
+            self._note_cut("the cluster's first transaction began meanwhile")
         for topic in topics:
             if ids.get(topic.name) != topic.topic_id:
                 self._notes.append(f"topic {topic.name} was deleted during the backup: it is not in the backup")
@@ -244,22 +263,80 @@ class BackupCreation:
             raise error_from_proto(response.error)
         return response
 
+    # --- the moment of the backup --------------------------------------------------------------------------------
+
+    async def _ends(
+        self, response: data_plane_pb2.MetadataResponse, options: CopyOptions
+    ) -> tuple[list[_TopicSource], list[GroupBackup], _Cuts]:
+        """Returns the topics and groups and, if there are transactions, where each partition ends between two
+        commits."""
+        if not _has_transactions(response):
+            return (*await self._topics_and_groups(response), {})
+        why = "a coordinator was elected, or to look at all groups and partitions takes too long"
+        for attempt in range(CUT_ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(CUT_PAUSE_S)
+            hold = CommitHold(self._cluster)
+            try:
+                await hold.begin()
+            except QuorumlogError as problem:
+                await hold.end()
+                why = problem.message
+                if not problem.retriable:
+                    break
+                continue
+            try:
+                # Topics too: a transaction may write to one that was created, or got partitions, in the meantime.
+                sources, groups = await self._topics_and_groups(await self._metadata([]))
+                cuts = await self._cuts(sources, options)
+            finally:
+                whole = await hold.end()
+            if whole:
+                return sources, groups, cuts
+        self._note_cut(why)
+        return (*await self._topics_and_groups(await self._metadata([])), {})
+
+    async def _topics_and_groups(
+        self, response: data_plane_pb2.MetadataResponse
+    ) -> tuple[list[_TopicSource], list[GroupBackup]]:
+        sources = self._sources(response)
+        # Before the partitions: the committed offsets are before the ends that these have later.
+        groups = await self._groups(response, {source.name for source in sources})
+        await self._cluster.ensure_topics([source.name for source in sources], self._limit_s)
+        return sources, groups
+
+    async def _cuts(self, sources: list[_TopicSource], options: CopyOptions) -> _Cuts:
+        async def cut(source: _TopicSource, number: int) -> tuple[tuple[str, int], PartitionCut] | None:
+            try:
+                return (source.name, number), await self._copy_of(source, number, options).cut()
+            except UnknownTopicOrPartitionError:
+                return None  # The copy fails likewise.
+
+        works = [partial(cut, source, number) for source in sources for number in range(source.partitions)]
+        return dict(each for each in await for_each_partition(works) if each is not None)
+
+    def _note_cut(self, why: str) -> None:
+        self._cut_transactions = True
+        self._notes.append(f"transactions may be in it in part, because commits could not be held: {why}")
+
     # --- records -------------------------------------------------------------------------------------------------
 
-    async def _copy_all(self, sources: list[_TopicSource], before: Manifest | None, sequence: int) -> list[TopicBackup]:
-        options = CopyOptions(self._store, sequence, self._limit_s, self._count_bytes, self._sizes)
+    def _copy_of(self, source: _TopicSource, number: int, options: CopyOptions) -> PartitionCopy:
+        retention = int(source.configs.get(_DELETE_RETENTION, _DAY_MS))
+        folder = _folder(source.name, source.topic_id.hex(), number)
+        tp = TopicPartition(source.name, number)
+        return PartitionCopy(self._cluster, tp, source.topic_id, folder, retention, options)
 
+    async def _copy_all(
+        self, sources: list[_TopicSource], before: Manifest | None, cuts: _Cuts, options: CopyOptions
+    ) -> list[TopicBackup]:
         async def copy(source: _TopicSource, number: int) -> PartitionBackup | None:
             known = None if before is None else before.partition(source.topic_id.hex(), number)
-            retention = int(source.configs.get(_DELETE_RETENTION, _DAY_MS))
-            folder = _folder(source.name, source.topic_id.hex(), number)
-            tp = TopicPartition(source.name, number)
             try:
-                return await PartitionCopy(self._cluster, tp, source.topic_id, folder, retention, options).copy(known)
+                return await self._copy_of(source, number, options).copy(known, cuts.get((source.name, number)))
             except UnknownTopicOrPartitionError:
                 return None  # The existence of the topic is checked again.
 
-        await self._cluster.ensure_topics([source.name for source in sources], self._limit_s)
         works = [partial(copy, source, number) for source in sources for number in range(source.partitions)]
         copies: Iterator[PartitionBackup | None] = iter(await for_each_partition(works))
         topics = []
@@ -297,3 +374,8 @@ class BackupCreation:
 def _folder(topic: str, topic_id: str, partition: int) -> str:
     """Returns the folder of a partition's files."""
     return f"topics/{topic}.{topic_id}/{partition}"
+
+
+def _has_transactions(response: data_plane_pb2.MetadataResponse) -> bool:
+    """True if a transaction has ever begun in the cluster."""
+    return any(topic.name == TRANSACTIONS_TOPIC for topic in response.topics)

@@ -65,12 +65,14 @@ class PartitionBackup:
 
     Arguments:
         log_start_offset: the first offset that was kept.
-        end_offset: the last stable offset: the backup has all committed records before it.
+        end_offset: the backup has all committed records before it.
         compacted_offset: below it offsets may be missing: of records that compaction has removed, of markers and of
             records of aborted transactions.
         segments: in offset order.
         producers: the file of the partition's producer state; None without any.
         not_backed_up: ranges of offsets that the log had removed before they were backed up.
+        stable_offset: the last stable offset, where the next backup continues: of the transactions behind it, some were
+            open, and are left out. -1: the end.
     """
 
     number: int
@@ -81,6 +83,12 @@ class PartitionBackup:
     producers: BackupFile | None
     producer_count: int
     not_backed_up: tuple[tuple[int, int], ...] = ()
+    stable_offset: int = -1
+
+    @property
+    def next_offset(self) -> int:
+        """The offset from which the next backup copies."""
+        return self.end_offset if self.stable_offset < 0 else self.stable_offset
 
     def files(self) -> Iterator[BackupFile]:
         """Yields its files."""
@@ -139,6 +147,7 @@ class Manifest:
         cluster_id, feature_level: of the source cluster.
         taken_ms: time of creation, in milliseconds since the epoch, on the clock of the machine that created it.
         next_producer_id, next_named_producer_id: the lowest ids not yet in use.
+        cut_transactions: of a transaction, the backup may have only the records of some partitions.
     """
 
     sequence: int
@@ -150,6 +159,7 @@ class Manifest:
     producer_names: tuple[ProducerNameBackup, ...] = ()
     next_producer_id: int = 0
     next_named_producer_id: int = 0
+    cut_transactions: bool = False
     format: int = field(default=FORMAT)
 
     def files(self) -> Iterator[BackupFile]:
@@ -177,7 +187,15 @@ class Manifest:
 
 
 def _body(manifest: Manifest) -> bytes:
-    return json.dumps(asdict(manifest), indent=1, sort_keys=True, ensure_ascii=False).encode()
+    body = asdict(manifest)
+    # Without transactions a manifest is as it was before there were any.
+    if not manifest.cut_transactions:
+        del body["cut_transactions"]
+    for topic in body["topics"]:
+        for partition in topic["partitions"]:
+            if partition["stable_offset"] < 0:
+                del partition["stable_offset"]
+    return json.dumps(body, indent=1, sort_keys=True, ensure_ascii=False).encode()
 
 
 def read_manifest(store: BackupStore) -> Manifest | None:

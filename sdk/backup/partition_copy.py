@@ -1,16 +1,17 @@
 """Copies one partition from its leader while the cluster runs.
 
-The leader reports the end of the log and its producers at one moment; only records committed by then are copied, up to
-the last stable offset. Markers and records of aborted transactions leave gaps, as those that compaction removes. New
-data is added to an existing backup: batches never change, so those in the backup stay. Compaction is the exception.
-Where it is ahead of the backup, a record of the backup may have been removed together with the tombstone that deleted
-it, and the backup would restore the record: then the partition is copied again.
+The leader reports the end of the log, its open transactions and its producers at one moment, the cut; only records
+committed by then are copied. Markers and records of aborted and open transactions leave gaps, as those that compaction
+removes. New data is added to an existing backup: batches never change, so those in the backup stay, with two
+exceptions. What was open behind the last stable offset may be committed later: that part is copied again. Where
+compaction is ahead of the backup, a record of the backup may have been removed together with the tombstone that deleted
+it, and the backup would restore the record: then the whole partition is copied again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from quorumlog.sdk.backup.manifest import BackupFile, CorruptBackupError, PartitionBackup, SegmentFile
@@ -41,8 +42,6 @@ from quorumlog.wire.entry import CorruptEntryError
 
 #: Time limit of one request to a leader.
 ATTEMPT_S = 10.0
-#: Bytes of a batch in the digests of a producer's epoch.
-_DIGEST_BYTES = 12
 #: Attempts for a log that is trimmed, or compacted, faster than it is copied.
 ATTEMPTS = 5
 
@@ -64,6 +63,26 @@ class CopyOptions(NamedTuple):
     limit_s: float
     count_bytes: CountBytes
     sizes: BackupSizes
+
+
+class PartitionCut(NamedTuple):
+    """A partition at the moment as of which it is backed up.
+
+    Arguments:
+        end_offset: after the last committed record.
+        stable_offset: the last stable offset.
+        open: first offsets of open transactions, by producer id.
+        producers: all except those with an open transaction: the backup lacks some of their batches.
+        log: the leader's description of the log, then or later.
+        described_s: when that was requested, on the monotonic clock.
+    """
+
+    end_offset: int
+    stable_offset: int
+    open: Mapping[int, int]
+    producers: list[admin_pb2.ProducerRecord]
+    log: admin_pb2.DescribePartitionLogResponse
+    described_s: float
 
 
 class _MovedOnError(Exception):
@@ -91,18 +110,44 @@ class PartitionCopy:
         self._delete_retention_ms = delete_retention_ms
         self._options = options
 
-    async def copy(self, before: PartitionBackup | None) -> PartitionBackup:
+    async def cut(self) -> PartitionCut:
+        """Returns the partition as it is now.
+
+        Raises:
+            QuorumlogError: its leader did not answer.
+        """
+        found = await find_offsets(self._cluster, {self._tp: LATEST}, self._options.limit_s, "read_uncommitted")
+        described_s = self._runtime.monotonic_s()
+        log, producers = await self._describe(found[self._tp].offset)
+        left_open = {each.producer_id: each.first_offset for each in log.open}
+        return PartitionCut(
+            log.high_watermark,
+            log.last_stable_offset if log.HasField("last_stable_offset") else log.high_watermark,
+            left_open,
+            [each for each in producers if each.producer_id not in left_open],
+            log,
+            described_s,
+        )
+
+    async def copy(self, before: PartitionBackup | None, cut: PartitionCut | None = None) -> PartitionBackup:
         """Copies new data since the previous backup, or everything.
+
+        Arguments:
+            cut: as of when; None: now.
 
         Raises:
             IllegalStateError: the log ends before the end of the backup, or is trimmed faster than it is copied.
             QuorumlogError: it could not be read.
         """
+        now = cut
         for _ in range(ATTEMPTS):
+            if now is None:
+                now = await self.cut()
+            as_of = now if cut is None else cut._replace(log=now.log, described_s=now.described_s)
             try:
-                return await self._try_copy(before)
+                return await self._try_copy(before, as_of)
             except _MovedOnError:
-                continue
+                now = None
         raise IllegalStateError(
             f"{self._name} is trimmed faster than it is copied: {ATTEMPTS} times its start was removed during the copy;"
             " raise retention, or delete.retention.ms"
@@ -112,42 +157,40 @@ class PartitionCopy:
     def _name(self) -> str:
         return f"{self._tp.topic}-{self._tp.partition}"
 
-    async def _try_copy(self, before: PartitionBackup | None) -> PartitionBackup:
-        end = (await find_offsets(self._cluster, {self._tp: LATEST}, self._options.limit_s, "read_uncommitted"))[
-            self._tp
-        ].offset
-        begun_s = self._runtime.monotonic_s()
-        log, producers = await self._describe(end)
-        end = _end_of(log)
-        if before is not None and before.end_offset > log.high_watermark:
+    async def _try_copy(self, before: PartitionBackup | None, cut: PartitionCut) -> PartitionBackup:
+        log = cut.log
+        if before is not None and before.end_offset > cut.end_offset:
             raise IllegalStateError(
-                f"{self._name} ends at offset {log.high_watermark}, the backup at {before.end_offset}: records were"
+                f"{self._name} ends at offset {cut.end_offset}, the backup at {before.end_offset}: records were"
                 " lost since; keep that backup, and take a new one somewhere else"
             )
+        end, stable = max(cut.end_offset, log.log_start_offset), max(cut.stable_offset, log.log_start_offset)
         kept: list[SegmentFile] = []
         missing: list[tuple[int, int]] = []
         position, gaps_before = log.log_start_offset, log.compacted_offset
-        if before is not None and log.compacted_offset <= before.end_offset:
-            kept = [segment for segment in before.segments if segment.end_offset > log.log_start_offset]
+        if before is not None and log.compacted_offset <= before.next_offset:
+            kept = [each for each in before.segments if log.log_start_offset < each.end_offset <= before.next_offset]
             missing = [gap for gap in before.not_backed_up if gap[1] > log.log_start_offset]
-            if before.end_offset < log.log_start_offset:
-                missing = [(before.end_offset, log.log_start_offset)]
-            position = max(position, before.end_offset)
+            if before.next_offset < log.log_start_offset:
+                missing = [(before.next_offset, log.log_start_offset)]
+            position = max(position, before.next_offset)
             gaps_before = max(gaps_before, before.compacted_offset)
-            end = max(end, before.end_offset)
         if log.compacted_offset == 0:
-            found = await self._unfinished(position, end, {segment.file.name for segment in kept})
+            found = await self._unfinished(position, stable, {segment.file.name for segment in kept})
             kept += found
             position = found[-1].end_offset if found else position
-        copied, gaps_seen = await self._read(position, log)
-        took_ms = (self._runtime.monotonic_s() - begun_s) * 1000
+        copied, gaps_seen = await self._read(position, stable, log.compacted_offset, {})
+        if stable < end:
+            behind, gaps_seen = await self._read(max(position, stable), end, gaps_seen, cut.open)
+            copied += behind
+        took_ms = (self._runtime.monotonic_s() - cut.described_s) * 1000
         if gaps_seen > log.compacted_offset and took_ms >= self._delete_retention_ms:
             # The gaps may be of transactions only.
             after, _ = await self._describe(log.high_watermark)
             if after.compacted_offset > log.compacted_offset:
                 # A tombstone that was removed before it was read may have deleted records that were read first.
                 raise _MovedOnError
-        file, count = await self._write_producers(_as_of(end, producers))
+        file, count = await self._write_producers(cut.producers)
         return PartitionBackup(
             number=self._tp.partition,
             log_start_offset=log.log_start_offset,
@@ -157,6 +200,7 @@ class PartitionCopy:
             producers=file,
             producer_count=count,
             not_backed_up=tuple(missing),
+            stable_offset=stable if stable < end else -1,
         )
 
     # --- answers of the leader ------------------------------------------------------------------------------------
@@ -224,12 +268,17 @@ class PartitionCopy:
                 position = segment.end_offset
         return found
 
-    async def _read(self, position: int, log: admin_pb2.DescribePartitionLogResponse) -> tuple[list[SegmentFile], int]:
-        """Copies the batches from ``position`` to the end of what is copied; also returns the offset below which some
-        were missing."""
+    async def _read(
+        self, position: int, end: int, gaps_before: int, left_open: Mapping[int, int]
+    ) -> tuple[list[SegmentFile], int]:
+        """Copies the batches from ``position`` to ``end``; also returns the offset below which some were missing.
+
+        Arguments:
+            gaps_before: the offset below which some may be missing.
+            left_open: first offsets of transactions to leave out, by producer id.
+        """
         segments: list[SegmentFile] = []
         builder = SegmentBuilder()
-        end, gaps_before = _end_of(log), log.compacted_offset
         while position < end:
             result = await self._fetch(position)
             gaps_before = max(gaps_before, result.told.compacted_offset)
@@ -242,9 +291,9 @@ class PartitionCopy:
                         f"{self._name} has no records from {position} on: its node must be looked at"
                     )
                 position = batch.header.last_offset + 1
-                if batch.header.is_control:
+                if batch.header.is_control or _is_open(batch, left_open):
                     gaps_before = max(gaps_before, position)
-                    continue  # A cover: a restored log has a gap there.
+                    continue  # A cover, or a batch that may still be aborted: a restored log has a gap there.
                 builder.add(batch)
                 self._options.count_bytes(len(batch.entry))
                 if builder.size_bytes >= self._options.sizes.segment_bytes:
@@ -273,7 +322,7 @@ class PartitionCopy:
                 min_bytes=1,
                 max_bytes=most_bytes,
                 takes_kafka_batches=True,
-                isolation_level=data_plane_pb2.ISOLATION_LEVEL_READ_COMMITTED,
+                isolation_level=data_plane_pb2.ISOLATION_LEVEL_READ_NOT_ABORTED,
             )
             request.partitions.add(
                 topic_id=self._topic_id,
@@ -304,32 +353,10 @@ class PartitionCopy:
             raise _MovedOnError from None
 
 
-def _end_of(log: admin_pb2.DescribePartitionLogResponse) -> int:
-    """Returns the end of what a backup copies."""
-    return log.last_stable_offset if log.HasField("last_stable_offset") else log.high_watermark
-
-
-def _as_of(end: int, producers: Iterable[admin_pb2.ProducerRecord]) -> list[admin_pb2.ProducerRecord]:
-    """Returns the producers as they were when the log ended at an offset, after which they may have written more.
-
-    One whose remembered batches are all after it is left out: what it wrote before is unknown.
-    """
-    kept: list[admin_pb2.ProducerRecord] = []
-    for record in producers:
-        later = [batch for batch in record.batches if batch.base_offset >= end]
-        if not later:
-            kept.append(record)
-            continue
-        if len(later) == len(record.batches):
-            continue
-        before = admin_pb2.ProducerRecord()
-        before.CopyFrom(record)
-        del before.batches[-len(later) :]
-        before.records -= sum(batch.record_count for batch in later)
-        if before.replayable:
-            before.digests = before.digests[: -len(later) * _DIGEST_BYTES]
-        kept.append(before)
-    return kept
+def _is_open(batch: BackedUpBatch, left_open: Mapping[int, int]) -> bool:
+    header = batch.header
+    first_offset = left_open.get(header.producer_id)
+    return first_offset is not None and header.is_transactional and header.base_offset >= first_offset
 
 
 def _batches_of(result: FetchedResult, name: str) -> list[BackedUpBatch]:

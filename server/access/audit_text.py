@@ -139,6 +139,10 @@ _declare(
         f"{request.transactional_id}: transaction that started at {request.place.term}/{request.place.index}"
     ],
 )
+_declare(
+    transaction_admin_pb2.HoldCommitsRequest,
+    lambda request, image: [f"commits: {'hold' if request.hold_ms else 'continue'}"],
+)
 _declare(acls_pb2.CreateAclsRequest, lambda request, image: (shown(rule_of(acl)) for acl in request.acls))
 _declare(acls_pb2.DeleteAclsRequest, lambda request, image: map(_filter, request.filters))
 _declare(

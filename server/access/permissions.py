@@ -207,6 +207,8 @@ PERMISSIONS: dict[str, Permission] = {
     ),
     # As for WriteTxnMarkers.
     f"{_ADMIN}/AbortTransaction": _cluster(ACL_OPERATION_ALTER, transaction_admin_pb2.AbortTransactionRequest),
+    # Every producer's commits wait for it.
+    f"{_ADMIN}/HoldCommits": _cluster(ACL_OPERATION_ALTER, transaction_admin_pb2.HoldCommitsRequest),
     f"{_ADMIN}/DescribeProducers": _each(
         ACL_OPERATION_READ, ACL_RESOURCE_TOPIC, transaction_admin_pb2.DescribeProducersRequest
     ),

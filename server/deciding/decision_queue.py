@@ -176,6 +176,11 @@ class DecisionQueue(Generic[DraftT]):
         """
         self._reads.append(_Read(confirming_round, self._coordinator.raft.commit_index, call))
 
+    @property
+    def in_flight(self) -> int:
+        """Index of the decision that is being replicated; 0 if none is."""
+        return 0 if self._decision is None else self._decision.index
+
     # -- certainty --------------------------------------------------------------------------------------------
 
     def confirm_by(self, confirming_round: int) -> None:

@@ -19,6 +19,7 @@ from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.data_plane_pb2 import (
     ISOLATION_LEVEL_READ_COMMITTED,
+    ISOLATION_LEVEL_READ_NOT_ABORTED,
     ISOLATION_LEVEL_UNSPECIFIED,
     IsolationLevel,
 )
@@ -80,7 +81,8 @@ def read_isolated(
     if takes_control:
         aborted = sorted(_aborted(transactions, offset, end), key=_FIRST_OFFSET) if is_committed else []
         return VisibleEntries(entries, end, aborted=aborted)
-    aborted_batches = AbortedBatches(_aborted(transactions, offset, end)) if is_committed else None
+    omits_aborted = is_committed or level == ISOLATION_LEVEL_READ_NOT_ABORTED
+    aborted_batches = AbortedBatches(_aborted(transactions, offset, end)) if omits_aborted else None
     return _visible(partition.group, entries, end, aborted_batches)
 
 

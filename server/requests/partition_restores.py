@@ -179,6 +179,9 @@ def _description(partition: Partition, after: int) -> admin_pb2.DescribePartitio
     )
     if partition.last_stable_offset < partition.high_watermark:
         response.last_stable_offset = partition.last_stable_offset
+    if partition.transactions is not None and after < 0:
+        for producer_id, opened in partition.transactions.open.items():
+            response.open.add(producer_id=producer_id, first_offset=opened.first_offset)
     size = 0
     for record in partition.producers.records(after):
         if size >= PAGE_BYTES:

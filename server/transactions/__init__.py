@@ -10,7 +10,8 @@ The modules, in the order in which a request passes them:
 
 - `transaction_service`: receives requests of clients and of other nodes, and events of the node.
 - `transaction_calls`: the calls that a coordinator decides, and how each is answered.
-- `transaction_administration`: the calls of operators, who list, describe and abort.
+- `commit_hold`: holds commits back for a moment, for a backup.
+- `transaction_administration`: the calls of operators, who list, describe and abort, and of backups.
 - `transaction_views`: what operators see of transactional ids.
 - `transaction_leader`: one term of one coordinator: calls, timeouts, and the removal of unused ids.
 

@@ -72,6 +72,7 @@ class _Marker:
 class _Tracked:
     """A decision whose participants have not all answered, or whose end is not in the log yet."""
 
+    commit: bool
     missing: set[tuple[int, Participant]]
     waiting: list[OnMarkers]
 
@@ -115,7 +116,7 @@ class MarkersDue:
         for producer_id, _, participant in decision.participants():
             missing.add((producer_id, participant))
             self._push_at(self._clock.awake_us, _Marker(of, decision, producer_id, participant))
-        self._tracked[of] = _Tracked(missing, [])
+        self._tracked[of] = _Tracked(decision.commit, missing, [])
 
     def forget(self, name: str, place: LogPlace) -> None:
         """Forgets a decision whose end is in the log."""
@@ -131,6 +132,11 @@ class MarkersDue:
         """True if all participants of a decision have answered to this leader."""
         tracked = self._tracked.get(DecisionId(name, place))
         return tracked is None or not tracked.missing
+
+    @property
+    def has_commits(self) -> bool:
+        """True if a participant of a commit has not answered to this leader."""
+        return any(tracked.commit and tracked.missing for tracked in self._tracked.values())
 
     def when_answered(self, name: str, place: LogPlace, deadline: int, on_markers: OnMarkers) -> None:
         """Calls ``on_markers`` when all participants of a decision have answered, or at a time on the awake clock."""

@@ -1,10 +1,11 @@
-"""Serves operators: lists and describes the transactional ids of this node's coordinators, and aborts transactions."""
+"""Serves operators: lists and describes the transactional ids of this node's coordinators, and aborts transactions.
+Serves backups, which have commits held."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias, get_args
+from typing import Generic, TypeAlias, TypeVar, get_args
 
 from google.protobuf.message import Message as ProtoMessage
 
@@ -35,12 +36,21 @@ from quorumlog.v1.transaction_admin_pb2 import (
     AbortTransactionResponse,
     DescribeTransactionRequest,
     DescribeTransactionResponse,
+    HoldCommitsRequest,
+    HoldCommitsResponse,
+    HoldingCoordinator,
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
 
 #: Requests of operators.
-OperatorRequest: TypeAlias = ListTransactionsRequest | DescribeTransactionRequest | AbortTransactionRequest
+OperatorRequest: TypeAlias = (
+    ListTransactionsRequest | DescribeTransactionRequest | AbortTransactionRequest | HoldCommitsRequest
+)
+#: Longest id of a hold, in bytes.
+HOLD_ID_BYTES = 16
+#: An answer that has a part of each coordinator on this node.
+GatheredT = TypeVar("GatheredT", ListTransactionsResponse, HoldCommitsResponse)
 
 
 def failed_operator_request(request: OperatorRequest, problem: errors_pb2.Error) -> ProtoMessage:
@@ -52,6 +62,8 @@ def failed_operator_request(request: OperatorRequest, problem: errors_pb2.Error)
             return DescribeTransactionResponse(error=problem)
         case AbortTransactionRequest():
             return AbortTransactionResponse(error=problem)
+        case HoldCommitsRequest():
+            return HoldCommitsResponse(error=problem)
 
 
 class TransactionAdministration:
@@ -86,6 +98,9 @@ class TransactionAdministration:
         if isinstance(request, ListTransactionsRequest):
             self._list(time.now, asked, request)
             return
+        if isinstance(request, HoldCommitsRequest):
+            self._hold(time.now, asked.request_id, request)
+            return
         keeper = self._led.keeper_of(request.transactional_id)
         if isinstance(keeper, errors_pb2.Error):
             self._answers.fail(asked.request_id, keeper)
@@ -114,9 +129,22 @@ class TransactionAdministration:
             self._answers.fail(asked.request_id, error(ErrorCode.INVALID_REGULAR_EXPRESSION, str(problem)))
             return
         leaders = [leader for leader in self._led if leader.coordinator.leads]
-        gathered = _GatheredList(asked.request_id, len(leaders), self._answers)
+        gathered = _Gathered(asked.request_id, len(leaders), self._answers, ListTransactionsResponse())
         for leader in leaders:
             self._led.read(now, leader, _ListedPart(leader, chosen, gathered))
+
+    def _hold(self, now: int, request_id: int, request: HoldCommitsRequest) -> None:
+        if not 0 < len(request.hold_id) <= HOLD_ID_BYTES:
+            wrong = error(ErrorCode.INVALID_REQUEST, f"a hold has an id of 1 to {HOLD_ID_BYTES} bytes")
+            self._answers.fail(request_id, wrong)
+            return
+        leaders = [leader for leader in self._led if leader.coordinator.leads]
+        gathered = _Gathered(request_id, len(leaders), self._answers, HoldCommitsResponse())
+        for leader in leaders:
+            if request.hold_ms:
+                leader.hold_commits(request.hold_id, request.hold_ms * 1_000)
+                self._led.wake(leader.coordinator.group)
+            self._led.read(now, leader, _HoldingPart(leader, request, gathered))
 
 
 class _DescribeCall:
@@ -155,30 +183,36 @@ class _DescribeCall:
         self._answers.fail(self._request_id, problem)
 
 
-class _GatheredList:
-    """A list that is sent once all coordinators of this node are in it."""
+class _Gathered(Generic[GatheredT]):
+    """An answer that is sent once all coordinators of this node are in it."""
 
-    def __init__(self, request_id: int, parts: int, answers: PendingAnswers) -> None:
-        self.response = ListTransactionsResponse()
+    def __init__(self, request_id: int, parts: int, answers: PendingAnswers, response: GatheredT) -> None:
+        self.response: GatheredT = response
         self._request_id = request_id
         self._missing = parts
         self._answers = answers
         if not parts:
             self._send()
 
+    def add(self, part: GatheredT) -> None:
+        """Adds the part of a coordinator."""
+        self.response.MergeFrom(part)
+        self.part_done()
+
     def part_done(self) -> None:
-        """Counts a coordinator whose part is in the list, or that is not led here any longer."""
+        """Counts a coordinator whose part is in the answer, or that is not led here any longer."""
         self._missing -= 1
         if not self._missing:
             self._send()
 
     def _send(self) -> None:
-        listed = self.response.transactions
-        listed.sort(key=lambda each: each.transactional_id)
-        if len(listed) > LISTED_PER_PAGE:
-            del listed[LISTED_PER_PAGE:]
-            self.response.more = True
-        self.response.coordinators.sort()
+        if isinstance(self.response, ListTransactionsResponse):
+            listed = self.response.transactions
+            listed.sort(key=lambda each: each.transactional_id)
+            if len(listed) > LISTED_PER_PAGE:
+                del listed[LISTED_PER_PAGE:]
+                self.response.more = True
+            self.response.coordinators.sort()
         self._answers.give(self._request_id, self.response)
 
 
@@ -187,7 +221,9 @@ class _ListedPart:
 
     key = ""
 
-    def __init__(self, leader: TransactionLeader, chosen: ListingFilter, gathered: _GatheredList) -> None:
+    def __init__(
+        self, leader: TransactionLeader, chosen: ListingFilter, gathered: _Gathered[ListTransactionsResponse]
+    ) -> None:
         self._leader = leader
         self._chosen = chosen
         self._gathered = gathered
@@ -203,8 +239,37 @@ class _ListedPart:
 
     def answer(self, response: ProtoMessage) -> None:
         assert isinstance(response, ListTransactionsResponse)
-        self._gathered.response.MergeFrom(response)
+        self._gathered.add(response)
+
+    def refuse(self, problem: errors_pb2.Error) -> None:
         self._gathered.part_done()
+
+
+class _HoldingPart:
+    """What one coordinator says of a hold, as of a moment at which it certainly leads. A request to end the hold takes
+    effect then: until that moment nothing was committed."""
+
+    key = ""
+
+    def __init__(
+        self, leader: TransactionLeader, request: HoldCommitsRequest, gathered: _Gathered[HoldCommitsResponse]
+    ) -> None:
+        self._leader = leader
+        self._request = request
+        self._gathered = gathered
+
+    def decide(self, draft: TransactionDraft) -> HoldCommitsResponse:
+        leader, holds = self._leader, self._leader.hold.lasts(self._request.hold_id)
+        part = HoldingCoordinator(
+            number=leader.coordinator.identity.number, term=leader.term, holds=holds, settled=leader.is_settled
+        )
+        if holds and not self._request.hold_ms:
+            leader.end_hold()
+        return HoldCommitsResponse(coordinators=[part])
+
+    def answer(self, response: ProtoMessage) -> None:
+        assert isinstance(response, HoldCommitsResponse)
+        self._gathered.add(response)
 
     def refuse(self, problem: errors_pb2.Error) -> None:
         self._gathered.part_done()

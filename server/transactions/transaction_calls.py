@@ -76,7 +76,12 @@ class ClientCall:
         self._leader = leader
 
     def decide(self, draft: TransactionDraft) -> ProtoMessage | None:
-        """Decides on a draft. The answer waits for the decision, or until the leadership is confirmed."""
+        """Decides on a draft. The answer waits for the decision, or until the leadership is confirmed. A commit waits
+        while commits are held."""
+        request = self._request
+        commits = isinstance(request, transactions_pb2.EndTransactionRequest) and request.commit
+        if commits and self._leader.hold.keep(self):
+            return None
         return self._leader.settle(self, draft, self._decided(draft))
 
     def _decided(self, draft: TransactionDraft) -> ProtoMessage:

@@ -29,6 +29,7 @@ from quorumlog.server.deciding.stall_aware_clock import AwakeClock
 from quorumlog.server.deciding.transaction_participants import Participant
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.step.deadlines import earlier
+from quorumlog.server.transactions.commit_hold import CommitHold
 from quorumlog.server.transactions.markers_due import MarkerRoute, MarkersDue
 from quorumlog.server.transactions.transaction_decisions import expire_id, expire_transaction, record_ended
 from quorumlog.server.transactions.transaction_draft import ProducerIdSource, TransactionDraft
@@ -84,6 +85,7 @@ class TransactionLeader:
         queue: decides the calls of clients, and what is due here.
         markers: pushes decisions to their participants.
         fence: the connections of producers that keep their epoch.
+        hold: the commits that wait for a backup.
     """
 
     def __init__(self, coordinator: TransactionShard, services: LeaderServices) -> None:
@@ -93,6 +95,7 @@ class TransactionLeader:
         self.queue: DecisionQueue[TransactionDraft] = DecisionQueue(coordinator, clock, self, services.max_calls)
         self.markers = MarkersDue(clock, services.route, partial(services.wake, coordinator.group))
         self.fence = ConnectionFence(clock.now)
+        self.hold = CommitHold(services.max_calls)
         self._timeouts = _Timeouts()
         self._unused: dict[str, None] = {}
         self._expiry_due = clock.awake_us + EXPIRY_US
@@ -133,11 +136,28 @@ class TransactionLeader:
         """True if a participant of a decision has answered to this leader."""
         return self.markers.is_answered(name, decided, producer_id, participant)
 
+    # -- holds --------------------------------------------------------------------------------------------------------
+
+    def hold_commits(self, hold_id: bytes, hold_us: int) -> None:
+        """Holds commits back for a while, unless a hold prevents that."""
+        self.hold.begin(hold_id, self._clock.awake_us, hold_us, self.queue.in_flight)
+
+    @property
+    def is_settled(self) -> bool:
+        """True during a hold if every participant has the outcome of all commits before it."""
+        return self.hold.is_decided(self.coordinator.raft.applied_index) and not self.markers.has_commits
+
+    def end_hold(self) -> None:
+        """Ends the hold: the commits that have waited are decided next."""
+        self.queue.submit_again(self.hold.end(self._clock.awake_us))
+
     # -- decisions ----------------------------------------------------------------------------------------------------
 
     def do_what_is_due(self) -> bool:
         """Sends, reviews and decides what is due. Returns True if it proposed a command."""
         self.markers.do_what_is_due()
+        if self.hold.deadline is not None and self._clock.awake_us >= self.hold.deadline:
+            self.end_hold()
         if self.markers.complete and self._ended_due is None:
             self._ended_due = self._clock.awake_us + ENDED_US
         if self._clock.awake_us >= self._expiry_due:
@@ -170,7 +190,8 @@ class TransactionLeader:
         now = self._clock.awake_us
         timeouts = self._timeouts.take_due(now, DECISION_CALLS)
         for name, place in timeouts:
-            if not expire_transaction(draft, name, place):
+            # The producer of a commit that waits has ended its transaction in time.
+            if self.hold.waits(name) or not expire_transaction(draft, name, place):
                 self._timeouts.set(name, now + RETRY_US, place)
         unused = list(islice(self._unused, DECISION_CALLS))
         for name in unused:
@@ -243,13 +264,13 @@ class TransactionLeader:
     @property
     def next_deadline(self) -> int:
         """Time at which ``do_what_is_due`` is due, on the awake clock."""
-        due = (self.queue.decision_due, self.markers.next_deadline, self._expiry_due)
+        due = (self.queue.decision_due, self.markers.next_deadline, self._expiry_due, self.hold.deadline)
         return min(deadline for deadline in due if deadline is not None)
 
     def end(self) -> None:
         """Ends the leadership: all waiting clients are sent to the next leader."""
         self.markers.end()
-        self.queue.end((), ())
+        self.queue.end(self.hold.end(self._clock.awake_us), ())
 
 
 class _Timeouts:

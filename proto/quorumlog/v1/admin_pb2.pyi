@@ -2321,6 +2321,7 @@ class DescribePartitionLogResponse(_message.Message):
     RESTORE_ID_FIELD_NUMBER: _builtins.int
     RESTORING_FIELD_NUMBER: _builtins.int
     LAST_STABLE_OFFSET_FIELD_NUMBER: _builtins.int
+    OPEN_FIELD_NUMBER: _builtins.int
     log_start_offset: _builtins.int
     """The first offset that is kept."""
     high_watermark: _builtins.int
@@ -2347,6 +2348,10 @@ class DescribePartitionLogResponse(_message.Message):
     def producers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProducerRecord]:
         """The producers that are remembered, by their ids: as many as a page holds."""
 
+    @_builtins.property
+    def open(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpenInPartition]:
+        """The open transactions. On the first page only."""
+
     def __init__(
         self,
         *,
@@ -2361,16 +2366,43 @@ class DescribePartitionLogResponse(_message.Message):
         restore_id: _builtins.bytes = ...,
         restoring: _builtins.bool = ...,
         last_stable_offset: _builtins.int | None = ...,
+        open: _abc.Iterable[Global___OpenInPartition] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_last_stable_offset", b"_last_stable_offset", "error", b"error", "last_stable_offset", b"last_stable_offset"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_stable_offset", b"_last_stable_offset", "applied_index", b"applied_index", "compacted_offset", b"compacted_offset", "error", b"error", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "leader_epoch", b"leader_epoch", "log_start_offset", b"log_start_offset", "more", b"more", "producers", b"producers", "restore_id", b"restore_id", "restoring", b"restoring"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_stable_offset", b"_last_stable_offset", "applied_index", b"applied_index", "compacted_offset", b"compacted_offset", "error", b"error", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "leader_epoch", b"leader_epoch", "log_start_offset", b"log_start_offset", "more", b"more", "open", b"open", "producers", b"producers", "restore_id", b"restore_id", "restoring", b"restoring"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__last_stable_offset: _TypeAlias = _typing.Literal["last_stable_offset"]  # noqa: Y015
     _WhichOneofArgType__last_stable_offset: _TypeAlias = _typing.Literal["_last_stable_offset", b"_last_stable_offset"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__last_stable_offset) -> _WhichOneofReturnType__last_stable_offset | None: ...
 
 Global___DescribePartitionLogResponse: _TypeAlias = DescribePartitionLogResponse  # noqa: Y015
+
+@_typing.final
+class OpenInPartition(_message.Message):
+    """A transaction that is open in a partition."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    FIRST_OFFSET_FIELD_NUMBER: _builtins.int
+    producer_id: _builtins.int
+    """Its producer's id."""
+    first_offset: _builtins.int
+    """None of its batches is before this offset."""
+    def __init__(
+        self,
+        *,
+        producer_id: _builtins.int = ...,
+        first_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_offset", b"first_offset", "producer_id", b"producer_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenInPartition: _TypeAlias = OpenInPartition  # noqa: Y015
 
 @_typing.final
 class ProducerRecord(_message.Message):

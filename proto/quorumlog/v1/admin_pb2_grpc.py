@@ -225,6 +225,11 @@ class AdminStub:
                 request_serializer=quorumlog_dot_v1_dot_transaction__admin__pb2.AbortTransactionRequest.SerializeToString,
                 response_deserializer=quorumlog_dot_v1_dot_transaction__admin__pb2.AbortTransactionResponse.FromString,
                 _registered_method=True)
+        self.HoldCommits = channel.unary_unary(
+                '/quorumlog.v1.Admin/HoldCommits',
+                request_serializer=quorumlog_dot_v1_dot_transaction__admin__pb2.HoldCommitsRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_transaction__admin__pb2.HoldCommitsResponse.FromString,
+                _registered_method=True)
         self.DescribeProducers = channel.unary_unary(
                 '/quorumlog.v1.Admin/DescribeProducers',
                 request_serializer=quorumlog_dot_v1_dot_transaction__admin__pb2.DescribeProducersRequest.SerializeToString,
@@ -495,6 +500,13 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def HoldCommits(self, request, context):
+        """Holds back commits for a moment, for a backup. Asked of every node that leads coordinators.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribeProducers(self, request, context):
         """Describes the producers that a partition remembers, and their open transactions. Asked of the partition's leader.
         """
@@ -689,6 +701,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.AbortTransaction,
                     request_deserializer=quorumlog_dot_v1_dot_transaction__admin__pb2.AbortTransactionRequest.FromString,
                     response_serializer=quorumlog_dot_v1_dot_transaction__admin__pb2.AbortTransactionResponse.SerializeToString,
+            ),
+            'HoldCommits': grpc.unary_unary_rpc_method_handler(
+                    servicer.HoldCommits,
+                    request_deserializer=quorumlog_dot_v1_dot_transaction__admin__pb2.HoldCommitsRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_transaction__admin__pb2.HoldCommitsResponse.SerializeToString,
             ),
             'DescribeProducers': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeProducers,
@@ -1696,6 +1713,33 @@ class Admin:
             '/quorumlog.v1.Admin/AbortTransaction',
             quorumlog_dot_v1_dot_transaction__admin__pb2.AbortTransactionRequest.SerializeToString,
             quorumlog_dot_v1_dot_transaction__admin__pb2.AbortTransactionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HoldCommits(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/HoldCommits',
+            quorumlog_dot_v1_dot_transaction__admin__pb2.HoldCommitsRequest.SerializeToString,
+            quorumlog_dot_v1_dot_transaction__admin__pb2.HoldCommitsResponse.FromString,
             options,
             channel_credentials,
             insecure,

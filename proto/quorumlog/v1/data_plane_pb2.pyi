@@ -37,6 +37,8 @@ class _IsolationLevelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Isolat
     """All of them."""
     ISOLATION_LEVEL_READ_COMMITTED: _IsolationLevel.ValueType  # 2
     """Those of committed ones, up to the first record of the oldest open one (the last stable offset)."""
+    ISOLATION_LEVEL_READ_NOT_ABORTED: _IsolationLevel.ValueType  # 3
+    """All except those of aborted ones, up to the high watermark. A backup leaves out itself what was open."""
 
 class IsolationLevel(_IsolationLevel, metaclass=_IsolationLevelEnumTypeWrapper):
     """Which records of transactions a client reads."""
@@ -47,6 +49,8 @@ ISOLATION_LEVEL_READ_UNCOMMITTED: IsolationLevel.ValueType  # 1
 """All of them."""
 ISOLATION_LEVEL_READ_COMMITTED: IsolationLevel.ValueType  # 2
 """Those of committed ones, up to the first record of the oldest open one (the last stable offset)."""
+ISOLATION_LEVEL_READ_NOT_ABORTED: IsolationLevel.ValueType  # 3
+"""All except those of aborted ones, up to the high watermark. A backup leaves out itself what was open."""
 Global___IsolationLevel: _TypeAlias = IsolationLevel  # noqa: Y015
 
 @_typing.final

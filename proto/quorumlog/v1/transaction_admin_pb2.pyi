@@ -412,6 +412,106 @@ class AbortTransactionResponse(_message.Message):
 Global___AbortTransactionResponse: _TypeAlias = AbortTransactionResponse  # noqa: Y015
 
 @_typing.final
+class HoldCommitsRequest(_message.Message):
+    """Holds back commits for a moment, so that a backup can copy all partitions as they are between two commits. Asked of
+    every node that leads coordinators, until all of them hold commits and are settled. A hold ends by itself.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOLD_ID_FIELD_NUMBER: _builtins.int
+    HOLD_MS_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    hold_id: _builtins.bytes
+    """The hold: at most 16 bytes that no other hold has."""
+    hold_ms: _builtins.int
+    """How long commits are held at most, in milliseconds from the first request on; a node limits that to 5,000. 0: the hold
+    ends.
+    """
+    timeout_ms: _builtins.int
+    """How long the request may take, in milliseconds; 0: the usual time."""
+    def __init__(
+        self,
+        *,
+        hold_id: _builtins.bytes = ...,
+        hold_ms: _builtins.int = ...,
+        timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hold_id", b"hold_id", "hold_ms", b"hold_ms", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldCommitsRequest: _TypeAlias = HoldCommitsRequest  # noqa: Y015
+
+@_typing.final
+class HoldingCoordinator(_message.Message):
+    """A coordinator that the answering node leads."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
+    HOLDS_FIELD_NUMBER: _builtins.int
+    SETTLED_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """Its number."""
+    term: _builtins.int
+    """The term in which the node leads it."""
+    holds: _builtins.bool
+    """True: the hold lasts, or it has lasted until this request ended it. False: it is over, or another one has not been
+    over for as long as it lasted.
+    """
+    settled: _builtins.bool
+    """True: every participant has the outcome of every committed transaction."""
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        term: _builtins.int = ...,
+        holds: _builtins.bool = ...,
+        settled: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["holds", b"holds", "number", b"number", "settled", b"settled", "term", b"term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldingCoordinator: _TypeAlias = HoldingCoordinator  # noqa: Y015
+
+@_typing.final
+class HoldCommitsResponse(_message.Message):
+    """What the coordinators of the answering node say of a hold."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    COORDINATORS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def error(self) -> _errors_pb2.Error:
+        """Absent on success."""
+
+    @_builtins.property
+    def coordinators(self) -> _containers.RepeatedCompositeFieldContainer[Global___HoldingCoordinator]:
+        """The coordinators."""
+
+    def __init__(
+        self,
+        *,
+        error: _errors_pb2.Error | None = ...,
+        coordinators: _abc.Iterable[Global___HoldingCoordinator] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinators", b"coordinators", "error", b"error"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldCommitsResponse: _TypeAlias = HoldCommitsResponse  # noqa: Y015
+
+@_typing.final
 class DescribeProducersRequest(_message.Message):
     """Describes the producers that a partition remembers."""
 

@@ -52,6 +52,7 @@ def admin_handlers(requests: ClientRequests, meters: Meters) -> Handlers:
         "ListTransactions": transaction_admin_pb2.ListTransactionsRequest,
         "DescribeTransaction": transaction_admin_pb2.DescribeTransactionRequest,
         "AbortTransaction": transaction_admin_pb2.AbortTransactionRequest,
+        "HoldCommits": transaction_admin_pb2.HoldCommitsRequest,
         "DescribeProducers": transaction_admin_pb2.DescribeProducersRequest,
     }
     return grpc.method_handlers_generic_handler(

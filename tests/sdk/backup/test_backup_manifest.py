@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,19 @@ def test_a_manifest_comes_back_as_it_was(tmp_path: Path) -> None:
     manifest = backup(tmp_path, stored(2, 3), end=5, start=2)
     assert read_manifest(DirectoryStore(tmp_path)) == manifest
     assert len(manifest.restore_id) == 16
+
+
+def test_manifests_without_transactions_are_as_before(tmp_path: Path) -> None:
+    """Earlier versions read them, and their own are read."""
+    manifest = backup(tmp_path, stored(0, 3), end=3)
+    assert b"stable_offset" not in manifest.encode() and b"cut_transactions" not in manifest.encode()
+    (topic,) = manifest.topics
+    assert topic.partitions[0].next_offset == 3
+    later = replace(topic, partitions=(replace(topic.partitions[0], stable_offset=2),))
+    manifest = replace(manifest, topics=(later,), cut_transactions=True)
+    (tmp_path / MANIFEST).write_bytes(manifest.encode())
+    assert read_manifest(DirectoryStore(tmp_path)) == manifest
+    assert later.partitions[0].next_offset == 2
 
 
 def test_every_changed_byte_of_a_manifest_is_noticed(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -139,12 +139,14 @@ class Log:
                 described.compacted_offset, self.was_read = self.read_compacted, False
             return described, []
 
-        async def read(position: int, log: Page) -> tuple[list[SegmentFile], int]:
+        async def read(
+            position: int, end: int, gaps_before: int, left_open: Mapping[int, int]
+        ) -> tuple[list[SegmentFile], int]:
             nonlocal now
             now += self.took_s
             self.read_from.append(position)
             self.was_read = True
-            new = [segment(position, log.high_watermark)] if position < log.high_watermark else []
+            new = [segment(position, end)] if position < end else []
             return new, self.read_compacted
 
         monkeypatch.setattr(partition_copy, "find_offsets", found)

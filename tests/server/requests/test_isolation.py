@@ -112,6 +112,16 @@ def test_all_records_come_without_markers(rig: TransactionalRig) -> None:
     assert stable_end(rig.partition, ALL) == 14
 
 
+def test_backups_get_what_is_not_aborted(rig: TransactionalRig) -> None:
+    """Also behind the first open transaction, and the batches of that."""
+    level = pb.ISOLATION_LEVEL_READ_NOT_ABORTED
+    assert rig.seen(0, level) == ["0-1", "4-5", "7-8", "10-11", "12-13"]
+    rig.write(4)
+    rig.end(4, commit=False)
+    assert rig.seen(12, level) == ["12-13", "C14-16"]
+    assert stable_end(rig.partition, level) == 17
+
+
 def test_readers_continue_behind_what_is_left_out(rig: TransactionalRig) -> None:
     """A cover has the offsets that are left out at the end of an answer; inside, the answer says that some miss."""
     size = len(rig.partition.read(0, 1)[0])

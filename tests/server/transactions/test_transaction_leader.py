@@ -1,4 +1,4 @@
-"""One term of a transaction coordinator: calls, timeouts, markers and the removal of unused ids."""
+"""One term of a transaction coordinator: calls, timeouts, markers, holds and the removal of unused ids."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from quorumlog.server.deciding.stall_aware_clock import AwakeClock
 from quorumlog.server.deciding.transaction_participants import Identity, Participant
 from quorumlog.server.hosting.partition_replica import PartitionId
 from quorumlog.server.step.wire_errors import error
+from quorumlog.server.transactions.commit_hold import HOLD_US
 from quorumlog.server.transactions.transaction_calls import (
     ClientCall,
     EnlistAnswer,
@@ -422,3 +423,172 @@ def test_ids_have_limits() -> None:
         refused = check_transactional_id(wrong)
         assert refused is not None and refused.code == ErrorCode.INVALID_REQUEST
     assert check_transactional_id("x" * 249) is None
+
+
+# -- holds ------------------------------------------------------------------------------------------------------------
+
+HOLD_ID = b"backup"
+
+
+def open_transactions(node: Node, *names: str) -> list[transactions_pb2.EndTransactionRequest]:
+    """Starts a transaction under each name; returns the requests to commit them."""
+    commits = []
+    for name in names:
+        init = node.call(transactions_pb2.InitTransactionsRequest(transactional_id=name, transaction_timeout_ms=2_000))
+        node.step()
+        node.replica.apply()
+        answer = node.replies[init]
+        assert isinstance(answer, transactions_pb2.InitTransactionsResponse)
+        add = transactions_pb2.AddToTransactionRequest(transactional_id=name, identity=answer.identity)
+        add.participants.add(topic_id=TOPIC, partition=0)
+        node.call(add)
+        node.step()
+        node.replica.apply()
+        commits.append(
+            transactions_pb2.EndTransactionRequest(
+                transactional_id=name, identity=answer.identity, commit=True, raises_epoch=True
+            )
+        )
+    return commits
+
+
+def test_commits_wait_for_the_end_of_a_hold(node: Node) -> None:
+    """Aborts do not wait."""
+    first, second, third = open_transactions(node, "a", "b", "c")
+    node.leader.hold_commits(HOLD_ID, 5_000_000)
+    numbers = [node.call(first), node.call(second)]
+    assert not node.step()
+    third.commit = False
+    aborted = node.call(third)
+    assert node.step()
+    node.replica.apply()
+    node.step()
+    assert aborted in node.replies
+    assert not set(numbers) & node.replies.keys()
+    assert node.leader.hold.lasts(HOLD_ID) and node.leader.is_settled
+    node.leader.end_hold()
+    assert not node.leader.hold.lasts(HOLD_ID)
+    assert node.step()
+    node.replica.apply()
+    node.step()
+    assert [node.replies[number].markers_committed for number in numbers] == [True, True]  # type: ignore[attr-defined]
+
+
+def test_holds_end_by_themselves(node: Node) -> None:
+    (commit,) = open_transactions(node, "a")
+    node.leader.hold_commits(HOLD_ID, 1_000_000)
+    node.call(commit)
+    assert not node.wait(900_000)
+    assert node.leader.next_deadline <= node.clock.awake_us + 100_000
+    assert node.wait(200_000)
+    assert not node.leader.hold.lasts(HOLD_ID)
+
+
+def test_holds_have_a_limit(node: Node) -> None:
+    node.leader.hold_commits(HOLD_ID, 1 << 40)
+    node.wait(HOLD_US - STEP_US)
+    assert node.leader.hold.lasts(HOLD_ID)
+    node.wait(STEP_US)
+    assert not node.leader.hold.lasts(HOLD_ID)
+
+
+def test_holds_start_once(node: Node) -> None:
+    """One that was interrupted must not seem to have lasted."""
+    node.leader.hold_commits(HOLD_ID, 100_000)
+    node.wait(2_000_000)
+    node.leader.hold_commits(HOLD_ID, 100_000)
+    assert not node.leader.hold.lasts(HOLD_ID)
+    node.leader.hold_commits(b"another", 100_000)
+    assert node.leader.hold.lasts(b"another")
+
+
+def test_holds_are_not_prolonged(node: Node) -> None:
+    node.leader.hold_commits(HOLD_ID, 1_000_000)
+    node.wait(500_000)
+    node.leader.hold_commits(HOLD_ID, 1_000_000)
+    node.leader.hold_commits(b"another", 5_000_000)
+    node.wait(500_000)
+    assert not node.leader.hold.lasts(HOLD_ID) and not node.leader.hold.lasts(b"another")
+
+
+def test_next_hold_waits(node: Node) -> None:
+    """Commits are held for at most half of the time."""
+    node.leader.hold_commits(HOLD_ID, 1_000_000)
+    node.wait(1_000_000)
+    node.wait(900_000)
+    node.leader.hold_commits(b"another", 1_000_000)
+    assert not node.leader.hold.lasts(b"another")
+    node.wait(100_000)
+    node.leader.hold_commits(b"another", 1_000_000)
+    assert node.leader.hold.lasts(b"another")
+
+
+def test_hold_waits_for_the_decision_in_flight(node: Node) -> None:
+    (commit,) = open_transactions(node, "a")
+    node.call(commit)
+    assert node.step()
+    node.leader.hold_commits(HOLD_ID, 5_000_000)
+    assert not node.leader.is_settled
+    node.replica.apply()
+    node.step()
+    assert node.leader.is_settled
+
+
+def test_hold_waits_for_markers(node: Node) -> None:
+    """Those of aborts do not matter: a backup leaves out what is aborted and what is open."""
+    commit, abort = open_transactions(node, "a", "b")
+    abort.commit = False
+    node.lost = True
+    node.call(abort)
+    node.step()
+    node.replica.apply()
+    node.step()
+    node.leader.hold_commits(HOLD_ID, 100_000)
+    assert node.leader.is_settled
+    node.wait(300_000)
+    node.call(commit)
+    node.step()
+    node.replica.apply()
+    node.step()
+    node.leader.hold_commits(b"another", 5_000_000)
+    assert node.leader.hold.lasts(b"another") and not node.leader.is_settled
+    node.lost = False
+    for _ in range(30):
+        if node.step(STEP_US):
+            node.replica.apply()
+    assert node.leader.is_settled
+
+
+def test_held_commits_do_not_time_out(node: Node) -> None:
+    (commit,) = open_transactions(node, "a")
+    node.leader.hold_commits(HOLD_ID, 4_000_000)
+    number = node.call(commit)
+    assert not node.wait(3_900_000)
+    assert node.wait(200_000)
+    node.replica.apply()
+    node.step()
+    answer = node.replies[number]
+    assert isinstance(answer, transactions_pb2.EndTransactionResponse) and not answer.HasField("error")
+
+
+def test_held_commits_have_a_limit(node: Node) -> None:
+    (commit,) = open_transactions(node, "a")
+    node.leader.hold_commits(HOLD_ID, 4_000_000)
+    numbers = [node.call(commit)]
+    for _ in range(100):
+        node.step()
+        numbers.append(node.call(commit))
+    node.step()
+    refused = [number for number in numbers if number in node.replies]
+    assert refused == numbers[-1:]
+    assert node.replies[refused[0]].error.code == ErrorCode.SERVER_BUSY  # type: ignore[attr-defined]
+
+
+def test_held_commits_are_sent_to_the_next_leader(node: Node) -> None:
+    (commit,) = open_transactions(node, "a")
+    node.leader.hold_commits(HOLD_ID, 5_000_000)
+    number = node.call(commit)
+    node.step()
+    node.fail_over()
+    assert node.replies[number].error.code == ErrorCode.NOT_COORDINATOR  # type: ignore[attr-defined]
+    assert not node.leader.hold.lasts(HOLD_ID)

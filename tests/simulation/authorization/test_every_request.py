@@ -109,6 +109,7 @@ REQUESTS: dict[str, Callable[[bytes], ProtoMessage]] = {
         transactional_id="etl", timeout_ms=500
     ),
     "AbortTransaction": lambda t: transaction_admin_pb2.AbortTransactionRequest(transactional_id="etl", timeout_ms=500),
+    "HoldCommits": lambda t: transaction_admin_pb2.HoldCommitsRequest(hold_id=b"h", hold_ms=1, timeout_ms=500),
     "DescribeProducers": lambda t: transaction_admin_pb2.DescribeProducersRequest(topic_id=t, timeout_ms=500),
     "DescribePartitionLog": lambda t: admin_pb2.DescribePartitionLogRequest(topic_id=t, timeout_ms=500),
     "RestorePartition": lambda t: admin_pb2.RestorePartitionRequest(

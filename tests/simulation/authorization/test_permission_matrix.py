@@ -316,6 +316,7 @@ def rows(topic: bytes = b"") -> dict[str, Row]:
         "AbortTransaction": Row(
             tx.AbortTransactionRequest(transactional_id=NAME, **MS), alter, "WRITE_TXN_MARKERS"
         ),
+        "HoldCommits": Row(tx.HoldCommitsRequest(hold_id=b"h", hold_ms=1, **MS), alter, None),
         "WatchCluster": Row(
             admin.WatchClusterRequest(timeout_ms=1), on_topic(DESCRIBE), None, shown="topics"
         ),

@@ -12,6 +12,7 @@ from quorumlog.server.transactions.participants import PULL_US
 from quorumlog.simulator.models.records import arrow_payload, values_of
 from quorumlog.v1 import admin_pb2, errors_pb2, peer_pb2, transaction_admin_pb2, transactions_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
+from quorumlog.v1.admin_pb2 import DescribePartitionLogRequest, DescribePartitionLogResponse
 from quorumlog.v1.data_plane_pb2 import (
     ISOLATION_LEVEL_READ_COMMITTED,
     ISOLATION_LEVEL_READ_UNCOMMITTED,
@@ -472,3 +473,67 @@ def test_list_of_every_node() -> None:
     assert not any(answer.coordinators or answer.transactions for answer in others)  # type: ignore[attr-defined]
     refused = cluster.ask(node, transaction_admin_pb2.ListTransactionsRequest(name_pattern="("))
     assert refused.error.code == ErrorCode.INVALID_REGULAR_EXPRESSION  # type: ignore[attr-defined]
+
+
+def hold(cluster: Transfers, hold_ms: int, hold_id: bytes = b"backup") -> dict[int, tuple[bool, bool]]:
+    """Asks every node; returns whether each coordinator holds commits and is settled."""
+    found = {}
+    for node in cluster.running:
+        answer = cluster.ask(node, transaction_admin_pb2.HoldCommitsRequest(hold_id=hold_id, hold_ms=hold_ms))
+        assert isinstance(answer, transaction_admin_pb2.HoldCommitsResponse) and not answer.HasField("error"), answer
+        found.update({each.number: (each.holds, each.settled) for each in answer.coordinators})
+    return found
+
+
+def test_commits_are_held_until_a_backup_has_looked() -> None:
+    """The commit waits and then succeeds. In the meantime the partition's description has what is open."""
+    cluster = Transfers(3)
+    producer = cluster.init()
+    assert not cluster.send(cluster.request(producer, 0, "a")).error.code
+    assert hold(cluster, 4_000) == {0: (True, True)}
+    request = transactions_pb2.EndTransactionRequest(transactional_id=NAME, commit=True, raises_epoch=True)
+    request.identity.producer_id, request.identity.producer_epoch = producer
+    answers: list[object] = []
+    cluster.cluster.request("client", cluster.coordinator(), request, answers.append)
+    cluster.run(1)
+    question = DescribePartitionLogRequest(topic_id=cluster.topic_id(), partition=0, after_producer_id=-1)
+    description = cluster.ask(cluster.lead(0), question)
+    assert isinstance(description, DescribePartitionLogResponse)
+    assert [(each.producer_id, each.first_offset) for each in description.open] == [(producer.producer_id, 0)]
+    assert not answers
+    assert hold(cluster, 0) == {0: (True, True)}
+    cluster.until(lambda: bool(answers), 2)
+    assert isinstance(answers[0], transactions_pb2.EndTransactionResponse)
+    assert answers[0].markers_committed
+    assert cluster.read(0) == ["a"]
+    assert hold(cluster, 4_000) == {0: (False, True)}, "it is over"
+
+
+def test_holds_of_a_backup_that_dies_end() -> None:
+    cluster = Transfers(4)
+    producer = cluster.init()
+    assert not cluster.send(cluster.request(producer, 0, "a")).error.code
+    assert hold(cluster, 2_000) == {0: (True, True)}
+    began = cluster.scheduler.now
+    assert cluster.finish(producer).epoch == producer.epoch + 1
+    assert 1.5 * SECOND < cluster.scheduler.now - began < 3 * SECOND
+
+
+def test_holds_end_with_the_leader() -> None:
+    """The next leader commits, and says that the hold has not lasted."""
+    cluster = Transfers(5)
+    producer = cluster.init()
+    assert not cluster.send(cluster.request(producer, 0, "a")).error.code
+    assert hold(cluster, 5_000) == {0: (True, True)}
+    cluster.cluster.processes[cluster.coordinator()].die(silent=True)
+    assert cluster.finish(producer).epoch == producer.epoch + 1
+    assert hold(cluster, 0)[0][0] is False
+
+
+@pytest.mark.parametrize("hold_id", [b"", b"x" * 17])
+def test_holds_with_a_wrong_id_are_refused(hold_id: bytes) -> None:
+    cluster = Transfers(6)
+    cluster.init()
+    answer = cluster.ask(1, transaction_admin_pb2.HoldCommitsRequest(hold_id=hold_id, hold_ms=1))
+    assert isinstance(answer, transaction_admin_pb2.HoldCommitsResponse)
+    assert answer.error.code == ErrorCode.INVALID_REQUEST
