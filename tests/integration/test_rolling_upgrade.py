@@ -112,3 +112,32 @@ def test_while_the_level_waits_for_an_operator_there_is_a_way_back(former: str) 
         assert cli(cluster, "features", "upgrade").stdout == "the cluster is at feature level 3\n"
         assert features(cluster) == (3, {1: 3})
         assert_one_copy_each_in_order(cluster, 1)
+
+
+def test_transactions_wait_for_the_feature_level(former: str) -> None:
+    """Before, they are refused in one line that says what to do; a backup is not affected. Then they work."""
+    manual = {"PYTHONPATH": former, "QUORUMLOG_FEATURE_UPGRADE": "manual"}
+    with (
+        LocalCluster(nodes=1, env=manual) as cluster,
+        Admin(bootstrap_servers=cluster.bootstrap_servers) as admin,
+    ):
+        admin.create_topics([NewTopic("orders", replication_factor=1)])
+        upgraded(cluster, former, 1)
+        assert features(cluster) == (1, {1: 3})
+        with Producer(bootstrap_servers=cluster.bootstrap_servers, transactional_id="billing") as producer:
+            with pytest.raises(QuorumlogError) as refused, producer.transaction() as tx:
+                tx.send("orders", b"too early")
+            assert str(refused.value) == (
+                "__transactions needs feature level 3, the cluster is at 1: upgrade all nodes, then the features"
+            )
+            shown = cli(cluster, "transactions", "list")
+            assert shown.returncode == 1
+            assert "needs feature level 3, the cluster is at 1" in shown.stderr
+            assert cli(cluster, "features", "upgrade").returncode == 0
+            with producer.transaction() as tx:
+                tx.send("orders", b"committed")
+        with Consumer("orders", bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as reader:
+            read: list[bytes | None] = []
+            while not read:  # The test's own time limit ends it.
+                read += values(reader)
+        assert read == [b"committed"]
