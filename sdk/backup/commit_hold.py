@@ -26,7 +26,7 @@ _ATTEMPT_S = 2.0
 _HOLD_ID_BYTES = 16
 
 
-class CommitHold:
+class BackupHold:
     """One hold."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -46,7 +46,7 @@ class CommitHold:
             found = await self._ask(HOLD_MS)
             waiting = [number for number, each in sorted(found.items()) if not (each.holds and each.settled)]
             if waiting:
-                raise ServerBusyError(f"__transactions-{waiting[0]} has commits that participants do not know yet")
+                raise ServerBusyError(f"__transactions-{waiting[0]} has commits that participants have not got yet")
             self._terms = {number: each.term for number, each in found.items()}
 
         await self._cluster.retrying(attempt, SETTLE_S, "the wait for commits")
@@ -56,7 +56,7 @@ class CommitHold:
         try:
             found = await self._ask(0)
         except QuorumlogError:
-            return False  # It ends by itself.
+            return False  # It ends automatically.
         return bool(self._terms) and self._terms == {number: each.term for number, each in found.items() if each.holds}
 
     async def _ask(self, hold_ms: int) -> dict[int, transaction_admin_pb2.HoldingCoordinator]:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import NamedTuple
 
 from quorumlog.sdk.admin.group_admin import GroupAdmin
-from quorumlog.sdk.backup.commit_hold import CommitHold
+from quorumlog.sdk.backup.commit_hold import BackupHold
 from quorumlog.sdk.backup.concurrency import for_each_partition
 from quorumlog.sdk.backup.manifest import (
     MANIFEST,
@@ -188,7 +188,7 @@ class BackupCreation:
         """Returns the topics that were not deleted during the backup."""
         ids = {topic.name: topic.topic_id.hex() for topic in (await self._metadata([])).topics}
         if TRANSACTIONS_TOPIC in ids and not _has_transactions(before):
-            self._note_cut("the cluster's first transaction began meanwhile")
+            self._note_cut("the cluster's first transaction started during the backup")
         for topic in topics:
             if ids.get(topic.name) != topic.topic_id:
                 self._notes.append(f"topic {topic.name} was deleted during the backup: it is not in the backup")
@@ -276,7 +276,7 @@ class BackupCreation:
         for attempt in range(CUT_ATTEMPTS):
             if attempt:
                 await asyncio.sleep(CUT_PAUSE_S)
-            hold = CommitHold(self._cluster)
+            hold = BackupHold(self._cluster)
             try:
                 await hold.begin()
             except QuorumlogError as problem:
@@ -377,5 +377,5 @@ def _folder(topic: str, topic_id: str, partition: int) -> str:
 
 
 def _has_transactions(response: data_plane_pb2.MetadataResponse) -> bool:
-    """True if a transaction has ever begun in the cluster."""
+    """True if there has ever been a transaction in the cluster."""
     return any(topic.name == TRANSACTIONS_TOPIC for topic in response.topics)

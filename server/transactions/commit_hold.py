@@ -54,7 +54,7 @@ class CommitHold:
         self.deadline = now + min(hold_us, HOLD_US)
 
     def lasts(self, hold_id: bytes) -> bool:
-        """True if a hold has lasted since it began."""
+        """True if a hold has lasted since its start."""
         return self.deadline is not None and hold_id == self._hold_id
 
     def is_decided(self, applied_index: int) -> bool:

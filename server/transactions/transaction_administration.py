@@ -246,7 +246,7 @@ class _ListedPart:
 
 
 class _HoldingPart:
-    """What one coordinator says of a hold, as of a moment at which it certainly leads. A request to end the hold takes
+    """The state of one coordinator's hold, as of a moment at which it certainly leads. A request to end the hold takes
     effect then: until that moment nothing was committed."""
 
     key = ""

@@ -32,7 +32,7 @@ from quorumlog.sdk import (
 )
 from quorumlog.sdk.backup.commands import create_backup, restore_backup, verify_backup
 from quorumlog.sdk.backup.manifest import MANIFEST, PartitionBackup, read_manifest
-from quorumlog.sdk.backup.partition_copy import PartitionCopy
+from quorumlog.sdk.backup.partition_copy import PartitionCopy, PartitionCut
 from quorumlog.sdk.backup.segments import BackedUpBatch, batches_in
 from quorumlog.sdk.backup.store import DirectoryStore
 from quorumlog.v1 import data_plane_pb2, data_plane_pb2_grpc
@@ -323,8 +323,10 @@ def test_what_a_group_commits_during_the_backup_is_not_in_it(
     tp = TopicPartition("watched", 0)
     copy = PartitionCopy.copy
 
-    async def copy_then_commit(self: PartitionCopy, before: PartitionBackup | None) -> PartitionBackup:
-        copied = await copy(self, before)
+    async def copy_then_commit(
+        self: PartitionCopy, before: PartitionBackup | None, cut: PartitionCut | None
+    ) -> PartitionBackup:
+        copied = await copy(self, before, cut)
         await asyncio.to_thread(write, source, "watched", range(10, 20))
         await asyncio.to_thread(commit, 20)
         return copied

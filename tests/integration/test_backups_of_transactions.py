@@ -17,7 +17,7 @@ from command_line import until
 from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
 from quorumlog.sdk.backup.commands import create_backup, restore_backup, verify_backup
-from quorumlog.sdk.backup.commit_hold import CommitHold
+from quorumlog.sdk.backup.commit_hold import BackupHold
 from quorumlog.sdk.backup.manifest import read_manifest
 from quorumlog.sdk.backup.store import DirectoryStore
 from quorumlog.sdk.cluster.cluster import Cluster, parse_bootstrap_servers
@@ -223,7 +223,7 @@ async def hold(cluster: LocalCluster) -> None:
     )  # fmt: skip
     try:
         await client.ask_metadata([])
-        await CommitHold(client).begin()
+        await BackupHold(client).begin()
     finally:
         await client.close()
 

@@ -1,4 +1,4 @@
-"""A backup's hold on commits: when it begins, and whether it has lasted."""
+"""A backup's hold on commits: when it starts, and whether it has lasted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from quorumlog.sdk.backup import commit_hold
-from quorumlog.sdk.backup.commit_hold import CommitHold
+from quorumlog.sdk.backup.commit_hold import BackupHold
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.errors import ClusterAuthorizationFailedError, QuorumlogError
 from quorumlog.sdk.runtime.backoff import Backoff
@@ -35,9 +35,9 @@ async def cluster() -> AsyncIterator[Cluster]:
     await made.close()
 
 
-def hold_of(cluster: Cluster, *answers: Coordinators | QuorumlogError) -> tuple[CommitHold, list[int]]:
+def hold_of(cluster: Cluster, *answers: Coordinators | QuorumlogError) -> tuple[BackupHold, list[int]]:
     """Returns a hold whose requests have these answers, and how long each request wants commits to be held."""
-    made, asked, left = CommitHold(cluster), list[int](), list(answers)
+    made, asked, left = BackupHold(cluster), list[int](), list(answers)
 
     async def ask(hold_ms: int) -> Coordinators:
         asked.append(hold_ms)
@@ -87,4 +87,4 @@ async def test_waits_for_commits_have_a_limit(cluster: Cluster, monkeypatch: pyt
     with pytest.raises(ClusterAuthorizationFailedError):
         await hold.begin()
     hold, _ = hold_of(cluster, both())
-    assert not await hold.end(), "it never began"
+    assert not await hold.end(), "it never started"

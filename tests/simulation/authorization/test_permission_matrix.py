@@ -109,7 +109,7 @@ DIFFERENT: dict[str, tuple[set[tuple[int, int]], str]] = {
 #: What Kafka has no request for; what comes nearest.
 OURS_ALONE = {"WatchCluster", "DeleteProducers", "CheckAcls", "AlterRevocations", "DescribeRevocations", "DescribeNode",
               "RebalancePartitions", "RestorePartition", "RestoreProducerNames", "InitTransactions", "JoinTransaction",
-              "AddToTransaction"}  # fmt: skip
+              "AddToTransaction", "HoldCommits"}  # fmt: skip
 
 Need = tuple[int, int, str]
 GROUP, NAME, NEW, ABSENT, INTERNAL = "a-group", "an-etl", "new-topic", "absent-thing", "__groups"
