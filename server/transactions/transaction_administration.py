@@ -129,7 +129,7 @@ class TransactionAdministration:
             self._answers.fail(asked.request_id, error(ErrorCode.INVALID_REGULAR_EXPRESSION, str(problem)))
             return
         leaders = [leader for leader in self._led if leader.coordinator.leads]
-        gathered = _Gathered(asked.request_id, len(leaders), self._answers, ListTransactionsResponse())
+        gathered = _GatheredParts(asked.request_id, len(leaders), self._answers, ListTransactionsResponse())
         for leader in leaders:
             self._led.read(now, leader, _ListedPart(leader, chosen, gathered))
 
@@ -139,7 +139,7 @@ class TransactionAdministration:
             self._answers.fail(request_id, wrong)
             return
         leaders = [leader for leader in self._led if leader.coordinator.leads]
-        gathered = _Gathered(request_id, len(leaders), self._answers, HoldCommitsResponse())
+        gathered = _GatheredParts(request_id, len(leaders), self._answers, HoldCommitsResponse())
         for leader in leaders:
             if request.hold_ms:
                 leader.hold_commits(request.hold_id, request.hold_ms * 1_000)
@@ -183,7 +183,7 @@ class _DescribeCall:
         self._answers.fail(self._request_id, problem)
 
 
-class _Gathered(Generic[GatheredT]):
+class _GatheredParts(Generic[GatheredT]):
     """An answer that is sent once all coordinators of this node are in it."""
 
     def __init__(self, request_id: int, parts: int, answers: PendingAnswers, response: GatheredT) -> None:
@@ -222,7 +222,7 @@ class _ListedPart:
     key = ""
 
     def __init__(
-        self, leader: TransactionLeader, chosen: ListingFilter, gathered: _Gathered[ListTransactionsResponse]
+        self, leader: TransactionLeader, chosen: ListingFilter, gathered: _GatheredParts[ListTransactionsResponse]
     ) -> None:
         self._leader = leader
         self._chosen = chosen
@@ -252,7 +252,7 @@ class _HoldingPart:
     key = ""
 
     def __init__(
-        self, leader: TransactionLeader, request: HoldCommitsRequest, gathered: _Gathered[HoldCommitsResponse]
+        self, leader: TransactionLeader, request: HoldCommitsRequest, gathered: _GatheredParts[HoldCommitsResponse]
     ) -> None:
         self._leader = leader
         self._request = request
