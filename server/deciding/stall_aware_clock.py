@@ -41,3 +41,7 @@ class AwakeClock:
     def due(self, awake_us: int) -> int:
         """Returns the time of the node's clock at which this clock will show the given time."""
         return self.now + awake_us - self.awake_us
+
+    def at(self, now: int) -> int:
+        """Returns what this clock will show at the given time of the node's clock, if the node is not stalled."""
+        return self.awake_us + now - self.now

@@ -27,7 +27,8 @@ class CommitHold:
         max_calls: maximum number of commits that wait.
 
     Attributes:
-        deadline: time at which the hold ends, on the awake clock; None without a hold.
+        deadline: time at which the hold ends, on the node's clock, which does not stop while the node is stalled; None
+            without a hold.
     """
 
     def __init__(self, max_calls: int) -> None:
@@ -39,6 +40,7 @@ class CommitHold:
         #: The last decision that was made before the hold.
         self._last_decision = 0
         self._calls: list[HeldCall] = []
+        #: Of the commits that wait, and of those that have waited and are not decided yet.
         self._names: set[str] = set()
 
     def begin(self, hold_id: bytes, now: int, hold_us: int, last_decision: int) -> None:
@@ -62,8 +64,10 @@ class CommitHold:
         return applied_index >= self._last_decision
 
     def keep(self, call: HeldCall) -> bool:
-        """Keeps a commit until the hold ends, or refuses it if too many wait. False: commits are not held."""
+        """Keeps a commit until the hold ends, or refuses it if too many wait. False: commits are not held, and it is
+        decided now."""
         if self.deadline is None:
+            self._names.discard(call.key)
             return False
         if len(self._calls) >= self._max_calls:
             call.refuse(error(ErrorCode.SERVER_BUSY, f"{len(self._calls)} commits wait for a backup: try again later"))
@@ -73,12 +77,11 @@ class CommitHold:
         return True
 
     def waits(self, name: str) -> bool:
-        """True if a commit of a transactional id waits, whose transaction must not time out therefore."""
+        """True if a commit of a transactional id was held and is not decided. Its transaction must not time out."""
         return name in self._names
 
     def end(self, now: int) -> list[HeldCall]:
         """Ends the hold; returns the commits that have waited, in their order."""
         self._free_at, self.deadline = now + (now - self._began), None
         calls, self._calls = self._calls, []
-        self._names.clear()
         return calls

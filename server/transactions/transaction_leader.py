@@ -140,7 +140,7 @@ class TransactionLeader:
 
     def hold_commits(self, hold_id: bytes, hold_us: int) -> None:
         """Holds commits back for a while, unless a hold prevents that."""
-        self.hold.begin(hold_id, self._clock.awake_us, hold_us, self.queue.in_flight)
+        self.hold.begin(hold_id, self._clock.now, hold_us, self.queue.in_flight)
 
     @property
     def is_settled(self) -> bool:
@@ -149,14 +149,14 @@ class TransactionLeader:
 
     def end_hold(self) -> None:
         """Ends the hold: the commits that have waited are decided next."""
-        self.queue.submit_again(self.hold.end(self._clock.awake_us))
+        self.queue.submit_again(self.hold.end(self._clock.now))
 
     # -- decisions ----------------------------------------------------------------------------------------------------
 
     def do_what_is_due(self) -> bool:
         """Sends, reviews and decides what is due. Returns True if it proposed a command."""
         self.markers.do_what_is_due()
-        if self.hold.deadline is not None and self._clock.awake_us >= self.hold.deadline:
+        if self.hold.deadline is not None and self._clock.now >= self.hold.deadline:
             self.end_hold()
         if self.markers.complete and self._ended_due is None:
             self._ended_due = self._clock.awake_us + ENDED_US
@@ -264,13 +264,14 @@ class TransactionLeader:
     @property
     def next_deadline(self) -> int:
         """Time at which ``do_what_is_due`` is due, on the awake clock."""
-        due = (self.queue.decision_due, self.markers.next_deadline, self._expiry_due, self.hold.deadline)
+        hold_due = None if self.hold.deadline is None else self._clock.at(self.hold.deadline)
+        due = (self.queue.decision_due, self.markers.next_deadline, self._expiry_due, hold_due)
         return min(deadline for deadline in due if deadline is not None)
 
     def end(self) -> None:
         """Ends the leadership: all waiting clients are sent to the next leader."""
         self.markers.end()
-        self.queue.end(self.hold.end(self._clock.awake_us), ())
+        self.queue.end(self.hold.end(self._clock.now), ())
 
 
 class _Timeouts:

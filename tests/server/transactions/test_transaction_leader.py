@@ -11,6 +11,7 @@ from transaction_rig import INVOICES, NAME, ORDERS, TOPIC, Ids
 
 from quorumlog.raft.types import EntryId
 from quorumlog.server.config.transaction_limits import TransactionLimits
+from quorumlog.server.deciding import decision_queue
 from quorumlog.server.deciding.decision_queue import CoordinatorCall
 from quorumlog.server.deciding.pending_answers import PendingAnswers
 from quorumlog.server.deciding.stall_aware_clock import AwakeClock
@@ -492,6 +493,17 @@ def test_holds_have_a_limit(node: Node) -> None:
     assert not node.leader.hold.lasts(HOLD_ID)
 
 
+def test_stalls_do_not_prolong_holds(node: Node) -> None:
+    """The limit is that of a clock that never stands still: a slow node would otherwise hold commits for long."""
+    (commit,) = open_transactions(node, "a")
+    node.leader.hold_commits(HOLD_ID, HOLD_US)
+    node.call(commit)
+    assert not node.step(HOLD_US - STEP_US)
+    assert node.leader.next_deadline == node.clock.awake_us + STEP_US
+    assert node.step(STEP_US)
+    assert not node.leader.hold.lasts(HOLD_ID)
+
+
 def test_holds_start_once(node: Node) -> None:
     """One that was interrupted must not seem to have lasted."""
     node.leader.hold_commits(HOLD_ID, 100_000)
@@ -569,6 +581,31 @@ def test_held_commits_do_not_time_out(node: Node) -> None:
     node.step()
     answer = node.replies[number]
     assert isinstance(answer, transactions_pb2.EndTransactionResponse) and not answer.HasField("error")
+
+
+def test_held_commits_do_not_time_out_in_the_queue(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the hold ends, more commits are queued than one decision has."""
+    monkeypatch.setattr(decision_queue, "DECISION_CALLS", 1)
+    commits = open_transactions(node, "a", "b")
+    node.leader.hold_commits(HOLD_ID, 4_000_000)
+    numbers = [node.call(each) for each in commits]
+    for _ in range(50):
+        if node.step(STEP_US):
+            node.replica.apply()
+    answers = [node.replies[number] for number in numbers]
+    assert not any(answer.HasField("error") for answer in answers), answers
+
+
+def test_timeouts_continue_after_a_hold(node: Node) -> None:
+    """A commit that was held and refused does not keep its transaction open."""
+    (commit,) = open_transactions(node, "a")
+    node.leader.hold_commits(HOLD_ID, 1_000_000)
+    commit.identity.producer_epoch += 1
+    number = node.call(commit)
+    node.wait(1_200_000)
+    node.confirm()
+    assert node.replies[number].HasField("error")
+    assert node.wait(1_000_000), "it times out"
 
 
 def test_held_commits_have_a_limit(node: Node) -> None:
