@@ -15,8 +15,10 @@ from quorumlog.sdk.cluster.coordinators import GRACE_S, CoordinatorCache
 from quorumlog.sdk.errors import QuorumlogError, ServerBusyError, error_from_proto
 from quorumlog.v1 import transaction_admin_pb2
 from quorumlog.v1.groups_pb2 import COORDINATOR_TYPE_TRANSACTION
+from quorumlog.wire.topic_names import TRANSACTIONS_TOPIC
 
-#: Longest time for which coordinators hold commits, whatever happens to the backup.
+#: Longest time for which coordinators hold commits, whatever happens to the backup: each of them, and the successive
+#: leaders of one together.
 HOLD_MS = 5_000
 #: Time for which a backup waits until participants have the outcome of earlier commits. The rest is for its look at the
 #: partitions.
@@ -36,26 +38,38 @@ class BackupHold:
         self._terms: dict[int, int] = {}
 
     async def begin(self) -> None:
-        """Returns when all coordinators hold commits, and all participants have the outcome of earlier ones.
+        """Returns when all coordinators hold commits, and all participants have the outcome of earlier ones. If that
+        fails or is cancelled, it ends the hold.
 
         Raises:
             QuorumlogError: that took too long, or is not allowed.
         """
+        runtime = self._cluster.runtime
+        until_s = runtime.monotonic_s() + HOLD_MS / 1000
 
         async def attempt() -> None:
-            found = await self._ask(HOLD_MS)
-            waiting = [number for number, each in sorted(found.items()) if not (each.holds and each.settled)]
-            if waiting:
-                raise ServerBusyError(f"__transactions-{waiting[0]} has commits that participants have not got yet")
+            # A coordinator that has moved in the meantime has a hold of its own, which ends no later than the others.
+            found = await self._ask(max(1, round((until_s - runtime.monotonic_s()) * 1000)))
+            for number, each in sorted(found.items()):
+                name = f"{TRANSACTIONS_TOPIC}-{number}"
+                if not each.holds:
+                    raise ServerBusyError(f"{name} holds commits for another backup, or has until just now")
+                if not each.settled:
+                    raise ServerBusyError(f"{name} has commits that participants have not got yet")
             self._terms = {number: each.term for number, each in found.items()}
 
-        await self._cluster.retrying(attempt, SETTLE_S, "the wait for commits")
+        try:
+            await self._cluster.retrying(attempt, SETTLE_S, "the wait for commits")
+        except BaseException:
+            await self.end()
+            raise
 
     async def end(self) -> bool:
         """Ends the hold. Returns True if nothing was committed since ``begin`` returned."""
         try:
-            found = await self._ask(0)
-        except QuorumlogError:
+            async with asyncio.timeout(_ATTEMPT_S + GRACE_S):
+                found = await self._ask(0)
+        except (QuorumlogError, TimeoutError):
             return False  # It ends automatically.
         return bool(self._terms) and self._terms == {number: each.term for number, each in found.items() if each.holds}
 

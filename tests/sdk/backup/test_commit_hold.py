@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -29,7 +30,7 @@ def both(first: HoldingCoordinator | None = None) -> Coordinators:
 @pytest_asyncio.fixture
 async def cluster() -> AsyncIterator[Cluster]:
     made = Cluster(
-        ["nowhere:1"], request_timeout_s=1, bootstrap_timeout_s=1, backoff=Backoff(0.001, 0.001), client_id="test"
+        ["nowhere:1"], request_timeout_s=1, bootstrap_timeout_s=1, backoff=Backoff(0.002, 0.002), client_id="test"
     )
     yield made
     await made.close()
@@ -55,9 +56,26 @@ async def test_holds_begin_when_all_are_settled(cluster: Cluster) -> None:
         cluster, both(coordinator(0, settled=False)), both(coordinator(0, holds=False)), both(), both()
     )
     await hold.begin()
-    assert asked == [commit_hold.HOLD_MS] * 3
+    assert asked[0] == commit_hold.HOLD_MS
     assert await hold.end()
     assert asked[3:] == [0]
+
+
+async def test_holds_of_later_leaders_are_shorter(cluster: Cluster) -> None:
+    """Commits wait for five seconds altogether, although a coordinator that moves starts its hold late."""
+    hold, asked = hold_of(cluster, *[both(coordinator(0, settled=False))] * 20, both())
+    await hold.begin()
+    assert commit_hold.HOLD_MS == asked[0] > asked[10] > asked[20] > 0
+
+
+async def test_backups_that_are_cancelled_end_their_hold(cluster: Cluster) -> None:
+    hold, asked = hold_of(cluster, *[both(coordinator(0, settled=False))] * 1_000)
+    beginning = asyncio.ensure_future(hold.begin())
+    await asyncio.sleep(0.02)
+    beginning.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await beginning
+    assert asked[-1] == 0
 
 
 async def test_holds_of_another_term_do_not_count(cluster: Cluster) -> None:
@@ -80,11 +98,18 @@ async def test_silent_coordinators_do_not_count(cluster: Cluster) -> None:
 
 async def test_waits_for_commits_have_a_limit(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit_hold, "SETTLE_S", 0.05)
-    hold, _ = hold_of(cluster, *[both(coordinator(0, settled=False))] * 1_000)
+    hold, asked = hold_of(cluster, *[both(coordinator(0, settled=False))] * 1_000)
     with pytest.raises(QuorumlogError, match="__transactions-0 has commits"):
         await hold.begin()
-    hold, _ = hold_of(cluster, ClusterAuthorizationFailedError("not allowed"))
+    assert asked[-1] == 0 < asked[-2], "commits continue at once"
+    hold, _ = hold_of(cluster, *[both(coordinator(0, holds=False))] * 1_000)
+    with pytest.raises(
+        QuorumlogError, match="__transactions-0 holds commits for another backup, or has until just now"
+    ):
+        await hold.begin()
+    hold, asked = hold_of(cluster, *[ClusterAuthorizationFailedError("not allowed")] * 2)
     with pytest.raises(ClusterAuthorizationFailedError):
         await hold.begin()
+    assert asked[-1] == 0
     hold, _ = hold_of(cluster, both())
     assert not await hold.end(), "it never started"
