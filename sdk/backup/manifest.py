@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from quorumlog.sdk.backup.store import BackupStore
 from quorumlog.sdk.errors import IllegalArgumentError, IllegalStateError, QuorumlogError
 
 MANIFEST = "manifest.json"
-#: Format of the files of a backup. A reader refuses other formats.
+#: Formats of the files of a backup. A reader refuses others. With the second one, a backup may lack what was open in
+#: transactions: a reader of the first one would add to it behind that.
 FORMAT = 1
+TRANSACTIONS_FORMAT = 2
 
 
 class CorruptBackupError(QuorumlogError):
@@ -160,7 +162,12 @@ class Manifest:
     next_producer_id: int = 0
     next_named_producer_id: int = 0
     cut_transactions: bool = False
-    format: int = field(default=FORMAT)
+
+    @property
+    def format(self) -> int:
+        """The oldest format with all of it."""
+        stable = all(each.stable_offset < 0 for topic in self.topics for each in topic.partitions)
+        return FORMAT if stable and not self.cut_transactions else TRANSACTIONS_FORMAT
 
     def files(self) -> Iterator[BackupFile]:
         """Yields all files of the backup."""
@@ -187,7 +194,7 @@ class Manifest:
 
 
 def _body(manifest: Manifest) -> bytes:
-    body = asdict(manifest)
+    body = asdict(manifest) | {"format": manifest.format}
     # Without transactions a manifest is as it was before there were any.
     if not manifest.cut_transactions:
         del body["cut_transactions"]
@@ -211,9 +218,10 @@ def read_manifest(store: BackupStore) -> Manifest | None:
     try:
         whole = json.loads(content)
         body, digest = whole["backup"], whole["sha256"]
-        if body["format"] != FORMAT:
+        if body["format"] not in (FORMAT, TRANSACTIONS_FORMAT):
             raise IllegalArgumentError(
-                f"the backup has format {body['format']}, this version reads {FORMAT}: use the version that wrote it"
+                f"the backup has format {body['format']}, this version reads {FORMAT} and {TRANSACTIONS_FORMAT}:"
+                " use the version that wrote it"
             )
         manifest = _manifest(body)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -239,7 +247,7 @@ def require_manifest(store: BackupStore, location: str) -> Manifest:
 
 
 def _manifest(body: dict[str, Any]) -> Manifest:
-    rest = {key: body[key] for key in body if key not in ("topics", "groups", "producer_names")}
+    rest = {key: body[key] for key in body if key not in ("topics", "groups", "producer_names", "format")}
     return Manifest(
         topics=tuple(_topic(each) for each in body["topics"]),
         groups=tuple(

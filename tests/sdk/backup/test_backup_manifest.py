@@ -62,12 +62,19 @@ def test_manifests_without_transactions_are_as_before(tmp_path: Path) -> None:
     """Earlier versions read them, and their own are read."""
     manifest = backup(tmp_path, stored(0, 3), end=3)
     assert b"stable_offset" not in manifest.encode() and b"cut_transactions" not in manifest.encode()
+    assert b'"format": 1,' in manifest.encode()
     (topic,) = manifest.topics
     assert topic.partitions[0].next_offset == 3
     later = replace(topic, partitions=(replace(topic.partitions[0], stable_offset=2),))
-    manifest = replace(manifest, topics=(later,), cut_transactions=True)
-    (tmp_path / MANIFEST).write_bytes(manifest.encode())
-    assert read_manifest(DirectoryStore(tmp_path)) == manifest
+    for changed in (
+        replace(manifest, topics=(later,)),
+        replace(manifest, cut_transactions=True),
+        replace(manifest, topics=(later,), cut_transactions=True),
+    ):
+        # Earlier versions refuse it: they would continue behind what was open.
+        assert b'"format": 2,' in changed.encode()
+        (tmp_path / MANIFEST).write_bytes(changed.encode())
+        assert read_manifest(DirectoryStore(tmp_path)) == changed
     assert later.partitions[0].next_offset == 2
 
 
