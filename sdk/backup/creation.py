@@ -43,6 +43,7 @@ from quorumlog.sdk.errors import (
 )
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import admin_pb2, data_plane_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.topic_names import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 
 _DELETE_RETENTION = "delete.retention.ms"
@@ -51,6 +52,8 @@ _DAY_MS = 86_400_000
 #: when the last one has been over for as long as it lasted.
 CUT_ATTEMPTS = 3
 CUT_PAUSE_S = 5.0
+#: Feature level from which on clusters have transactions.
+_TRANSACTIONS_FROM_LEVEL = 3
 
 
 class BackupReport(NamedTuple):
@@ -271,8 +274,9 @@ class BackupCreation:
         """Returns the topics and groups and, if there are transactions, where each partition ends between two
         commits."""
         if not _has_transactions(response):
+            await self._note_if_hidden(response)
             return (*await self._topics_and_groups(response), {})
-        why = "a coordinator was elected, or to look at all groups and partitions takes too long"
+        why = ""
         for attempt in range(CUT_ATTEMPTS):
             if attempt:
                 await asyncio.sleep(CUT_PAUSE_S)
@@ -280,7 +284,6 @@ class BackupCreation:
             try:
                 await hold.begin()
             except QuorumlogError as problem:
-                await hold.end()
                 why = problem.message
                 if not problem.retriable:
                     break
@@ -293,6 +296,7 @@ class BackupCreation:
                 whole = await hold.end()
             if whole:
                 return sources, groups, cuts
+            why = "reading all groups and partitions took too long, or a coordinator was elected"
         self._note_cut(why)
         return (*await self._topics_and_groups(await self._metadata([])), {})
 
@@ -314,6 +318,14 @@ class BackupCreation:
 
         works = [partial(cut, source, number) for source in sources for number in range(source.partitions)]
         return dict(each for each in await for_each_partition(works) if each is not None)
+
+    async def _note_if_hidden(self, response: data_plane_pb2.MetadataResponse) -> None:
+        """Notes it if the user may not learn whether there are transactions."""
+        if response.feature_level < _TRANSACTIONS_FROM_LEVEL:
+            return
+        (described,) = (await self._metadata([TRANSACTIONS_TOPIC])).topics
+        if described.error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            self._note_cut(f"the user has no Describe on the topic {TRANSACTIONS_TOPIC}, which shows if there are any")
 
     def _note_cut(self, why: str) -> None:
         self._cut_transactions = True
