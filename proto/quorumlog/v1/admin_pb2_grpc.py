@@ -501,7 +501,7 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def HoldCommits(self, request, context):
-        """Holds back commits for a moment, for a backup. Asked of every node that leads coordinators.
+        """Holds commits for a moment, for a backup. Asked of every node that leads coordinators.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -115,7 +115,7 @@ class AdminStub:
     AbortTransaction: _grpc.UnaryUnaryMultiCallable[_transaction_admin_pb2.AbortTransactionRequest, _transaction_admin_pb2.AbortTransactionResponse]
     """Aborts an open transaction. Asked of its coordinator."""
     HoldCommits: _grpc.UnaryUnaryMultiCallable[_transaction_admin_pb2.HoldCommitsRequest, _transaction_admin_pb2.HoldCommitsResponse]
-    """Holds back commits for a moment, for a backup. Asked of every node that leads coordinators."""
+    """Holds commits for a moment, for a backup. Asked of every node that leads coordinators."""
     DescribeProducers: _grpc.UnaryUnaryMultiCallable[_transaction_admin_pb2.DescribeProducersRequest, _transaction_admin_pb2.DescribeProducersResponse]
     """Describes the producers that a partition remembers, and their open transactions. Asked of the partition's leader."""
 
@@ -199,7 +199,7 @@ class AdminAsyncStub(AdminStub):
     AbortTransaction: _aio.UnaryUnaryMultiCallable[_transaction_admin_pb2.AbortTransactionRequest, _transaction_admin_pb2.AbortTransactionResponse]  # type: ignore[assignment]
     """Aborts an open transaction. Asked of its coordinator."""
     HoldCommits: _aio.UnaryUnaryMultiCallable[_transaction_admin_pb2.HoldCommitsRequest, _transaction_admin_pb2.HoldCommitsResponse]  # type: ignore[assignment]
-    """Holds back commits for a moment, for a backup. Asked of every node that leads coordinators."""
+    """Holds commits for a moment, for a backup. Asked of every node that leads coordinators."""
     DescribeProducers: _aio.UnaryUnaryMultiCallable[_transaction_admin_pb2.DescribeProducersRequest, _transaction_admin_pb2.DescribeProducersResponse]  # type: ignore[assignment]
     """Describes the producers that a partition remembers, and their open transactions. Asked of the partition's leader."""
 
@@ -508,7 +508,7 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _transaction_admin_pb2.HoldCommitsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transaction_admin_pb2.HoldCommitsResponse, _abc.Awaitable[_transaction_admin_pb2.HoldCommitsResponse]]:
-        """Holds back commits for a moment, for a backup. Asked of every node that leads coordinators."""
+        """Holds commits for a moment, for a backup. Asked of every node that leads coordinators."""
 
     @_abc_1.abstractmethod
     def DescribeProducers(

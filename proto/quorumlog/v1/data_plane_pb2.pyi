@@ -38,7 +38,7 @@ class _IsolationLevelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Isolat
     ISOLATION_LEVEL_READ_COMMITTED: _IsolationLevel.ValueType  # 2
     """Those of committed ones, up to the first record of the oldest open one (the last stable offset)."""
     ISOLATION_LEVEL_READ_NOT_ABORTED: _IsolationLevel.ValueType  # 3
-    """All except those of aborted ones, up to the high watermark. A backup leaves out itself what was open."""
+    """All except those of aborted ones, up to the high watermark. A backup itself leaves out what was open."""
 
 class IsolationLevel(_IsolationLevel, metaclass=_IsolationLevelEnumTypeWrapper):
     """Which records of transactions a client reads."""
@@ -50,7 +50,7 @@ ISOLATION_LEVEL_READ_UNCOMMITTED: IsolationLevel.ValueType  # 1
 ISOLATION_LEVEL_READ_COMMITTED: IsolationLevel.ValueType  # 2
 """Those of committed ones, up to the first record of the oldest open one (the last stable offset)."""
 ISOLATION_LEVEL_READ_NOT_ABORTED: IsolationLevel.ValueType  # 3
-"""All except those of aborted ones, up to the high watermark. A backup leaves out itself what was open."""
+"""All except those of aborted ones, up to the high watermark. A backup itself leaves out what was open."""
 Global___IsolationLevel: _TypeAlias = IsolationLevel  # noqa: Y015
 
 @_typing.final

@@ -413,8 +413,9 @@ Global___AbortTransactionResponse: _TypeAlias = AbortTransactionResponse  # noqa
 
 @_typing.final
 class HoldCommitsRequest(_message.Message):
-    """Holds back commits for a moment, so that a backup can copy all partitions as they are between two commits. Asked of
-    every node that leads coordinators, until all of them hold commits and are settled. A hold ends by itself.
+    """Holds commits for a moment, so that a backup copies all partitions as they are between two commits. The backup asks
+    every node that leads coordinators, until all coordinators hold commits and are settled. It then reads where each
+    partition ends, and asks again to end the hold. A hold also ends after its time, and with the coordinator's term.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -423,10 +424,10 @@ class HoldCommitsRequest(_message.Message):
     HOLD_MS_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     hold_id: _builtins.bytes
-    """The hold: at most 16 bytes that no other hold has."""
+    """Identifies the hold: 1 to 16 bytes that no other hold has."""
     hold_ms: _builtins.int
-    """How long commits are held at most, in milliseconds from the first request on; a node limits that to 5,000. 0: the hold
-    ends.
+    """Longest time for which a coordinator holds commits, in milliseconds. It counts from the first request with this id;
+    later requests do not change it. A node allows at most 5,000. 0 ends the hold.
     """
     timeout_ms: _builtins.int
     """How long the request may take, in milliseconds; 0: the usual time."""
@@ -447,7 +448,7 @@ Global___HoldCommitsRequest: _TypeAlias = HoldCommitsRequest  # noqa: Y015
 
 @_typing.final
 class HoldingCoordinator(_message.Message):
-    """A coordinator that the answering node leads."""
+    """The state of a hold at a coordinator that the answering node leads."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -456,15 +457,15 @@ class HoldingCoordinator(_message.Message):
     HOLDS_FIELD_NUMBER: _builtins.int
     SETTLED_FIELD_NUMBER: _builtins.int
     number: _builtins.int
-    """Its number."""
+    """The coordinator's number."""
     term: _builtins.int
-    """The term in which the node leads it."""
+    """The term in which the node leads the coordinator."""
     holds: _builtins.bool
-    """True: the hold lasts, or it has lasted until this request ended it. False: it is over, or another one has not been
-    over for as long as it lasted.
+    """True: the hold lasts, or lasted until this request ended it. False: it has ended before, or it has not started
+    because another hold lasts or ended too short a time ago.
     """
     settled: _builtins.bool
-    """True: every participant has the outcome of every committed transaction."""
+    """True: every participant has received the outcome of every transaction that was committed."""
     def __init__(
         self,
         *,
@@ -483,7 +484,7 @@ Global___HoldingCoordinator: _TypeAlias = HoldingCoordinator  # noqa: Y015
 
 @_typing.final
 class HoldCommitsResponse(_message.Message):
-    """What the coordinators of the answering node say of a hold."""
+    """The outcome of HoldCommits."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -495,7 +496,7 @@ class HoldCommitsResponse(_message.Message):
 
     @_builtins.property
     def coordinators(self) -> _containers.RepeatedCompositeFieldContainer[Global___HoldingCoordinator]:
-        """The coordinators."""
+        """The coordinators that the node leads."""
 
     def __init__(
         self,
