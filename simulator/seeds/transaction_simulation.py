@@ -1,4 +1,5 @@
-"""One seed with transactions; in one of three, the SDK's own clients are among those that use them."""
+"""One seed with transactions; in one of three, the SDK's own clients are among those that use them, and in every other
+one backups have commits held."""
 
 from __future__ import annotations
 
@@ -16,9 +17,13 @@ from quorumlog.simulator.clients.transaction_load import (
     draw_transaction_habits,
 )
 from quorumlog.simulator.seeds.simulation import SeedResult, Simulation
+from quorumlog.simulator.world.commit_holds import CommitHolds
+from quorumlog.simulator.world.transactional_clients import TransactionalClients
 
 #: One seed in this many has transactional clients of the SDK.
 SDK_SEEDS = 3
+#: Share of seeds with backups that have commits held.
+_HOLDS = 0.5
 
 
 class TransactionSimulation(Simulation):
@@ -35,6 +40,8 @@ class TransactionSimulation(Simulation):
         self.habits: TransactionHabits | None = None
         self._network: SimClientNetwork | None = None
         self._sdk: SdkTransactions | None = None
+        self._has_holds = random.Random(f"{seed}/commit holds").random() < _HOLDS
+        self._holds: CommitHolds | None = None
         if seed % SDK_SEEDS == 0:
             election_timeout_ms = self.plan.cluster.raft.election_timeout_us // 1_000
             self.habits = draw_transaction_habits(random.Random(f"{seed}/sdk transactions"), election_timeout_ms)
@@ -57,10 +64,16 @@ class TransactionSimulation(Simulation):
                 self._network.dispose()
         if self._sdk is not None:
             result.happened += self._sdk.happened
+        if self._holds is not None:
+            result.happened += self._holds.happened
         return result
 
     def _start_transactions(self) -> None:
         super()._start_transactions()
+        if self._has_holds:
+            clients = next(each for each in self.transactions if isinstance(each, TransactionalClients))
+            self._holds = CommitHolds(clients, self.cluster, self.scheduler)
+            self.transactions.append(self._holds)
         if self.habits is not None and self._network is not None:
             self._sdk = SdkTransactions(self.habits, self._network, self.cluster, self.scheduler)
             self.transactions.append(self._sdk)

@@ -22,7 +22,8 @@ Clients of partitions and of the cluster:
 - ``kafka_readers``: consumers of Kafka's protocol that fetch in sessions; ``kafka_link``: their connections to nodes.
 - ``transactions``: transactional producers with their coordinator, and readers of each isolation level.
 - ``transactional_clients``: transactional clients that use coordinators and leaders by requests alone;
-  ``consumed_offsets``: what they consume and commit; ``old_connections``: those of clients that keep their epoch.
+  ``consumed_offsets``: what they consume and commit; ``old_connections``: those of clients that keep their epoch;
+  ``commit_holds``: backups that have their commits held.
 - ``operators``: clients that delete records and names, move partitions, look up times, and replace disks.
 - ``restricted_clients``: clients with few ACLs, and the administrator who changes these; ``rights_judge``: judges the
   answers that nodes give them.

@@ -36,6 +36,7 @@ from quorumlog.simulator.world.transactions import TransactionalLoad, Transactio
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import errors_pb2, groups_pb2, transactions_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.wire.entry import parse_header
 
 #: The topic of the load: no other client uses it.
 TOPIC = "payments"
@@ -113,6 +114,7 @@ class _Attempt:
         commits: the offsets that it has sent.
         fenced_us: when another instance received its identity; None if none did.
         acknowledged: the values whose batch was acknowledged, and the labels of stored offsets.
+        committed_us: when the client learned that it is committed.
     """
 
     name: str
@@ -122,6 +124,20 @@ class _Attempt:
     acknowledged: set[str] = field(default_factory=set)
     outcome: Outcome = Outcome.OPEN
     fenced_us: int | None = None
+    committed_us: int | None = None
+
+
+class CommittedBatches(NamedTuple):
+    """The batches of a transaction that count.
+
+    Arguments:
+        answered_us: when its client has learned that it is committed; None if it has not.
+        batches: first value, partition, first offset and producer id of each.
+    """
+
+    name: str
+    answered_us: int | None
+    batches: list[tuple[str, int, int, int]]
 
 
 class TransactionalClients(TransactionTopic):
@@ -202,6 +218,20 @@ class TransactionalClients(TransactionTopic):
         self._scheduler.after(_ANSWER_US, lambda: answered(Unanswered.LOST))
 
     # -- judging ------------------------------------------------------------------------------------------------------
+
+    def committed_batches(self) -> Iterator[CommittedBatches]:
+        """Yields the batches of each transaction with some that count."""
+        for attempt in self._attempts:
+            batches: list[tuple[str, int, int, int]] = []
+            for each in attempt.values:
+                group = self.group_of(each.partition)
+                if group is not None and self.fate_of(each.partition, each.value) is BatchFate.COMMITTED:
+                    batch = self.log_of(group).batch_of(self._cluster.invariants.place_of(group, each.value))
+                    assert batch is not None
+                    producer_id = parse_header(batch.entry.data).producer_id
+                    batches.append((each.value, each.partition, batch.base_offset, producer_id))
+            if batches:
+                yield CommittedBatches(attempt.name, attempt.committed_us, batches)
 
     def judge(self) -> None:
         """Judges the outcome of all transactions, and the markers of all partitions.
@@ -559,6 +589,7 @@ class _Instance:
             self._identity = None
         else:
             attempt.outcome = Outcome.COMMITTED if commit else Outcome.ABORTED
+            attempt.committed_us = self._scheduler.now if commit else None
             if commit and answer.markers_committed:
                 self._clients.judge_attempt(attempt)
             self._adopt(answer.identity)
