@@ -5,6 +5,7 @@ backup would copy is compared with the committed logs:
 
 - Of each transaction that is committed, it has every batch in all partitions, or none.
 - It has all of a transaction whose commit was answered before commits were held.
+- It has the offsets that a transaction has committed in a consumer group if it has its batches, and only then.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from quorumlog.simulator.world.clients import Unanswered
 from quorumlog.simulator.world.cluster import SimCluster
 from quorumlog.simulator.world.scheduler import Scheduler
 from quorumlog.simulator.world.transactional_clients import CommittedBatches, TransactionalClients
-from quorumlog.v1 import admin_pb2, data_plane_pb2, transaction_admin_pb2
+from quorumlog.v1 import admin_pb2, data_plane_pb2, groups_pb2, transaction_admin_pb2
 from quorumlog.wire.topic_names import TRANSACTIONS_TOPIC
 
 #: How long commits are held, how long a backup waits until participants have earlier ones, and for one answer (µs).
@@ -55,11 +56,13 @@ class _Backup(NamedTuple):
     Arguments:
         began_us: when it asked for the hold.
         held_us: when all coordinators held commits.
+        positions: how far each transactional id has consumed, by committed offsets; empty if they share groups.
         cuts: of each partition.
     """
 
     began_us: int
     held_us: int
+    positions: dict[str, int]
     cuts: list[_Cut]
 
 
@@ -113,6 +116,10 @@ class CommitHolds:
         answered_us = transaction.answered_us
         if answered_us is not None and answered_us < backup.began_us and not all(found.values()):
             raise Violation(f"{where} lacks the transaction of {transaction.name}, committed at {answered_us}: {found}")
+        position = backup.positions.get(transaction.name)
+        if transaction.consumed and position is not None and (position >= transaction.consumed) != all(found.values()):
+            consumed = f"which has consumed up to {transaction.consumed}, at {position}"
+            raise Violation(f"{where} has {found} of {transaction.name}, {consumed}")
         self.happened["transactions_in_backups"] += all(found.values())
 
     # -- running ------------------------------------------------------------------------------------------------------
@@ -163,6 +170,7 @@ class CommitHolds:
             self.happened["backups_that_died"] += 1
             return None
         held_us, cuts = self._scheduler.now, list[_Cut]()
+        positions = yield from self._positions(began_us + 2 * _HOLD_US)
         for number in range(self._clients.plan.partitions):
             cut = yield from self._describe(number, began_us + 2 * _HOLD_US)
             if cut is None:
@@ -173,7 +181,7 @@ class CommitHolds:
         if len(cuts) < self._clients.plan.partitions or lasted != terms:
             self.happened["holds_that_were_over"] += 1
             return None
-        return _Backup(began_us, held_us, cuts)
+        return _Backup(began_us, held_us, positions, cuts)
 
     def _hold(self, hold_id: bytes, hold_ms: int) -> _Steps[_Coordinators]:
         """Asks all nodes; returns all coordinators, or none if one is missing."""
@@ -187,6 +195,26 @@ class CommitHolds:
         topics = (image.topics.get(TRANSACTIONS_TOPIC) for image in images if image is not None)
         count = max((len(topic.partitions) for topic in topics if topic is not None), default=0)
         return found if count and found.keys() == set(range(count)) else {}
+
+    def _positions(self, until_us: int) -> _Steps[dict[str, int]]:
+        """Returns how far each transactional id has consumed."""
+        consumption = self._clients.consumption
+        positions: dict[str, int] = {}
+        for name in () if consumption.is_shared else self._clients.names:
+            find = groups_pb2.FindCoordinatorsRequest(group_ids=[consumption.group_of(name)])
+            fetch = consumption.fetch(name)
+            fetch.require_stable = False
+            while name not in positions and self._scheduler.now < until_us:
+                found = yield self._rng.choice(self._cluster.node_ids), find
+                if isinstance(found, groups_pb2.FindCoordinatorsResponse) and found.coordinators:
+                    node = found.coordinators[0].node_id
+                    answer = (yield node, fetch) if node in self._cluster.processes else None
+                    position = consumption.position_in(answer)
+                    if position is not None:
+                        positions[name] = position
+                        break
+                yield self._rng.randint(*_PAUSE_US)
+        return positions
 
     def _describe(self, number: int, until_us: int) -> _Steps[_Cut | None]:
         """Returns where a partition ends; None if that takes too long."""

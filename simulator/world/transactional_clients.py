@@ -133,11 +133,13 @@ class CommittedBatches(NamedTuple):
     Arguments:
         answered_us: when its client has learned that it is committed; None if it has not.
         batches: first value, partition, first offset and producer id of each.
+        consumed: how far it has consumed its partition; 0 if it has consumed nothing.
     """
 
     name: str
     answered_us: int | None
     batches: list[tuple[str, int, int, int]]
+    consumed: int
 
 
 class TransactionalClients(TransactionTopic):
@@ -147,6 +149,7 @@ class TransactionalClients(TransactionTopic):
         outcomes: number of transactions by outcome.
         consumption: the offsets that they commit.
         connections: numbers of connections of clients that keep their epoch.
+        names: the transactional ids.
     """
 
     def __init__(self, plan: TransactionPlan, cluster: SimCluster, scheduler: Scheduler) -> None:
@@ -157,8 +160,9 @@ class TransactionalClients(TransactionTopic):
         self._running = 0
         self._attempts: list[_Attempt] = []
         self._readers = readers_of(self, cluster, scheduler)
-        for number in range(plan.producers + _MORE):
-            self._start(f"payer-{number}", self._rng.randint(0, 500_000))
+        self.names = [f"payer-{number}" for number in range(plan.producers + _MORE)]
+        for name in self.names:
+            self._start(name, self._rng.randint(0, 500_000))
 
     @property
     def outcomes(self) -> dict[Outcome, int]:
@@ -231,7 +235,8 @@ class TransactionalClients(TransactionTopic):
                     producer_id = parse_header(batch.entry.data).producer_id
                     batches.append((each.value, each.partition, batch.base_offset, producer_id))
             if batches:
-                yield CommittedBatches(attempt.name, attempt.committed_us, batches)
+                in_effect = (each.end for each in attempt.commits if self.consumption.is_in_effect(each.label))
+                yield CommittedBatches(attempt.name, attempt.committed_us, batches, max(in_effect, default=0))
 
     def judge(self) -> None:
         """Judges the outcome of all transactions, and the markers of all partitions.

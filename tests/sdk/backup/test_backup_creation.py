@@ -20,7 +20,7 @@ from quorumlog.v1.data_plane_pb2 import MetadataResponse
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.wire.topic_names import TRANSACTIONS_TOPIC
 
-#: How a hold begins, and whether it lasts.
+#: How a hold starts, and whether it lasts.
 Hold = QuorumlogError | bool
 
 

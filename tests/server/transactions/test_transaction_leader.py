@@ -494,7 +494,7 @@ def test_holds_have_a_limit(node: Node) -> None:
 
 
 def test_stalls_do_not_prolong_holds(node: Node) -> None:
-    """The limit is that of a clock that never stands still: a slow node would otherwise hold commits for long."""
+    """The limit counts on a clock that does not stop: a slow node would otherwise hold commits for long."""
     (commit,) = open_transactions(node, "a")
     node.leader.hold_commits(HOLD_ID, HOLD_US)
     node.call(commit)
@@ -584,7 +584,7 @@ def test_held_commits_do_not_time_out(node: Node) -> None:
 
 
 def test_held_commits_do_not_time_out_in_the_queue(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the hold ends, more commits are queued than one decision has."""
+    """One decision cannot have all commits that are queued when the hold ends."""
     monkeypatch.setattr(decision_queue, "DECISION_CALLS", 1)
     commits = open_transactions(node, "a", "b")
     node.leader.hold_commits(HOLD_ID, 4_000_000)
