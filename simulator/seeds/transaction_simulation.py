@@ -40,7 +40,7 @@ class TransactionSimulation(Simulation):
         self.habits: TransactionHabits | None = None
         self._network: SimClientNetwork | None = None
         self._sdk: SdkTransactions | None = None
-        self._has_holds = random.Random(f"{seed}/commit holds").random() < _HOLDS
+        self._has_holds = random.Random(f"{seed}/commit holds").random() > 1 - _HOLDS
         self._holds: CommitHolds | None = None
         if seed % SDK_SEEDS == 0:
             election_timeout_ms = self.plan.cluster.raft.election_timeout_us // 1_000

@@ -10,6 +10,7 @@ from quorumlog.raft.types import Entry
 from quorumlog.server.deciding.connection_fence import ConnectionFence
 from quorumlog.server.groups.group_transactions import GroupTransactions
 from quorumlog.server.hosting.sealing import GroupSealer
+from quorumlog.simulator.clients.transaction_load import SdkTransactions
 from quorumlog.simulator.models.committed_partition import CommittedPartition, Violation
 from quorumlog.simulator.seeds.story import Story, simulation_of
 from quorumlog.simulator.seeds.transaction_simulation import SDK_SEEDS
@@ -37,15 +38,16 @@ def test_transactions_are_atomic() -> None:
         assert result.violation is None, (
             f"python -m quorumlog.simulator.simulate --seed {seed} --transactions: {result.violation}"
         )
-        load, clients, *sdk = simulation.transactions
+        load, clients, *others = simulation.transactions
         assert isinstance(load, TransactionalLoad) and isinstance(clients, TransactionalClients)
         outcomes[0] += load.committed
         outcomes[1] += load.aborted
         told += Counter(clients.outcomes)
         happened += result.happened
-        assert bool(sdk) is (seed % SDK_SEEDS == 0)
+        assert any(isinstance(each, SdkTransactions) for each in others) is (seed % SDK_SEEDS == 0)
     assert min(told[Outcome.COMMITTED], told[Outcome.ABORTED]) >= len(SEEDS), told
     assert min(outcomes) > len(SEEDS), outcomes
+    assert happened["held_backups"] and happened["transactions_in_backups"], happened
     for what in ("sdk committed", "sdk aborted", "descriptions of transactions"):
         assert happened[what] >= len(SEEDS), happened
 
