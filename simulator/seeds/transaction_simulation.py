@@ -1,5 +1,5 @@
-"""One seed with transactions; in one of three, the SDK's own clients are among those that use them, and in every other
-one backups have commits held."""
+"""One seed with transactions; in one of three, the SDK's own clients are among those that use them, and in three of ten
+backups have commits held."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from quorumlog.simulator.world.transactional_clients import TransactionalClients
 #: One seed in this many has transactional clients of the SDK.
 SDK_SEEDS = 3
 #: Share of seeds with backups that have commits held.
-_HOLDS = 0.5
+_HOLDS = 0.3
 
 
 class TransactionSimulation(Simulation):
