@@ -28,11 +28,10 @@ Reading a stream:
 Writing:
 
 - ``write_options``: the options of a write.
-- ``sink``: entry points of Spark's API in a task, and exactly-once writes of rows.
-- ``transactional_sink``: the same in transactions; ``transaction_calls``: its requests to their coordinator.
+- ``transactional_sink``: entry points of Spark's API, and exactly-once writes; ``transaction_calls``: requests to their
+  coordinator; ``begun_work``: the first run of a micro-batch or job.
+- ``sink``: the same at least once, and what both share.
 - ``rows_to_records``: rows as records for topics and partitions; ``sending``: passes them to a producer.
-- ``write_attempt``: one run of work that may be repeated; ``prior_attempts``: records written by earlier runs;
-  ``duplicate_rows``: rows that equal those of other tasks of such a run.
 
 ``pipelines`` has whole data pipelines as commands.
 

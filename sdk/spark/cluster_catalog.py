@@ -17,6 +17,8 @@ from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2 as pb
 
 _TIMEOUT_S = 10.0
+#: Partitions end at their last stable offsets.
+_COMMITTED: IsolationLevel = "read_committed"
 
 
 class ClusterCatalog:
@@ -24,15 +26,11 @@ class ClusterCatalog:
 
     Arguments:
         newest: request topics from the controller, instead of from any node's possibly older metadata.
-        isolation_level: with ``read_committed`` partitions end at their last stable offsets.
     """
 
-    def __init__(
-        self, bootstrap_servers: str, *, newest: bool, isolation_level: IsolationLevel = "read_committed"
-    ) -> None:
+    def __init__(self, bootstrap_servers: str, *, newest: bool) -> None:
         self._nodes = nodes_at(bootstrap_servers)
         self._newest = newest
-        self._isolation_level: IsolationLevel = isolation_level
 
     def topic_names(self) -> Sequence[str]:
         """Returns all topics of the cluster except internal ones."""
@@ -53,8 +51,8 @@ class ClusterCatalog:
             QuorumlogError: a partition stayed without a leader, or failed permanently.
         """
         wanted = [TopicPartition(*partition) for partition in partitions]
-        first = OffsetSearch(dict.fromkeys(wanted, EARLIEST), self._isolation_level)
-        last = OffsetSearch(dict.fromkeys(wanted, LATEST), self._isolation_level)
+        first = OffsetSearch(dict.fromkeys(wanted, EARLIEST), _COMMITTED)
+        last = OffsetSearch(dict.fromkeys(wanted, LATEST), _COMMITTED)
         self._search(shapes, (first, last))
         return {tp: Bounds(first.found[tp].offset, last.found[tp].offset) for tp in wanted}
 
@@ -67,7 +65,7 @@ class ClusterCatalog:
             QuorumlogError: a partition stayed without a leader, or failed permanently.
         """
         wanted = {TopicPartition(*partition): time_ms for partition, time_ms in times_ms.items()}
-        search = OffsetSearch(wanted, self._isolation_level)
+        search = OffsetSearch(wanted, _COMMITTED)
         self._search(shapes, (search,))
         return {tp: None if place.offset < 0 else place.offset for tp, place in search.found.items()}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
-from typing import NamedTuple
 
 import grpc
 import pyarrow as pa
@@ -21,7 +20,6 @@ from quorumlog.sdk.errors import (
     error_from_proto,
 )
 from quorumlog.sdk.failed_calls import error_from_rpc
-from quorumlog.sdk.isolation import LEVELS, IsolationLevel
 from quorumlog.sdk.records.fetch_answer import FetchAnswer
 from quorumlog.sdk.records.record_batch import DecodedBatch, UnreadableBatch, decode_all
 from quorumlog.sdk.spark.errors import DataLossError
@@ -52,7 +50,6 @@ def stored_rows(
     *,
     skip_unreadable: bool = False,
     from_replicas: bool = False,
-    isolation_level: IsolationLevel = "read_committed",
 ) -> Iterator[StoredRows]:
     """Yields a partition's stored batches from the one that contains ``wanted.start`` until ``wanted.end`` is reached.
 
@@ -60,8 +57,8 @@ def stored_rows(
     ``fail_on_data_loss`` it skips to the log start if that has moved past the offset, and ends if the topic is deleted.
     With ``skip_unreadable`` a batch whose records cannot be decoded is returned without rows, marked as skipped. With
     ``from_replicas`` the pieces of a range are read from the partition's replicas in turn (KIP-392); a piece whose
-    replica does not serve it continues at the leader. In place of markers and, with ``read_committed``, of aborted
-    records there may be a cover, which has no rows.
+    replica does not serve it continues at the leader. In place of markers and of aborted records there may be a cover,
+    which has no rows.
 
     Raises:
         DataLossError: the offset has been removed, or the topic is deleted.
@@ -73,10 +70,9 @@ def stored_rows(
     position = wanted.start
     log_start = 0
     refresh = False
-    reading = _ReadSettings(isolation_level, from_replicas)
     while position < wanted.end:
         try:
-            for rows in _from_node(nodes, wanted, position, refresh, patience, reading):
+            for rows in _from_node(nodes, wanted, position, refresh, patience, from_replicas):
                 if rows.skipped is not None and not skip_unreadable:
                     raise rows.skipped
                 position = rows.end
@@ -87,10 +83,10 @@ def stored_rows(
                 # Not before: the time that Spark takes for rows is not time without progress.
                 patience.progress()
         except (_LogMovedError, QuorumlogError) as failure:
-            if reading.from_replicas:
+            if from_replicas:
                 # Whatever it is, only the leader's answer counts.
                 _log.info("%s is read from its leader, not from another replica: %s", wanted, failure)
-                reading = reading._replace(from_replicas=False)
+                from_replicas = False
             elif isinstance(failure, _LogMovedError):
                 if fail_on_data_loss:
                     raise missing(wanted, position, min(failure.log_start, wanted.end)) from None
@@ -106,13 +102,6 @@ def stored_rows(
         refresh = True
 
 
-class _ReadSettings(NamedTuple):
-    """Options of reading: records of which transactions, and whether from replicas that do not lead, too."""
-
-    isolation_level: IsolationLevel
-    from_replicas: bool
-
-
 class _LogMovedError(Exception):
     """The log starts after the requested offset."""
 
@@ -122,20 +111,20 @@ class _LogMovedError(Exception):
 
 
 def _from_node(
-    nodes: Nodes, wanted: OffsetRange, position: int, refresh: bool, patience: Patience, reading: _ReadSettings
+    nodes: Nodes, wanted: OffsetRange, position: int, refresh: bool, patience: Patience, from_replicas: bool
 ) -> Iterator[StoredRows]:
     """Yields batches from the partition's present leader or, with ``from_replicas``, from the replica of this piece,
     over one stream, until its lifetime or the range ends, or an error."""
     view, address = nodes.leader(
         wanted.topic, wanted.topic_id, wanted.partition, refresh=refresh, failing=patience.failing
     )
-    if reading.from_replicas and view.replicas:
+    if from_replicas and view.replicas:
         address = nodes.address(view.replicas[wanted.piece % len(view.replicas)]) or address
     requests: SimpleQueue[pb.FetchRequest | None] = SimpleQueue()
     call = nodes.fetches(address, iter(requests.get, None), _STREAM_S)
     began = position
     try:
-        requests.put(_fetch_request(wanted, position, view.leader_epoch, reading))
+        requests.put(_fetch_request(wanted, position, view.leader_epoch, from_replicas))
         for response in call:
             entries = _entries(response, position)
             if entries:
@@ -144,12 +133,12 @@ def _from_node(
                 nothing = RequestTimedOutError(
                     f"{address} has nothing at offset {position} of {wanted}", retriable=True
                 )
-                if reading.from_replicas:
+                if from_replicas:
                     raise nothing
                 patience.pause(nothing)
             if position < wanted.end:
                 # Requested before the rows are returned: the leader reads while Spark works.
-                requests.put(_fetch_request(wanted, position, view.leader_epoch, reading))
+                requests.put(_fetch_request(wanted, position, view.leader_epoch, from_replicas))
             compacted_offset = response.results[0].told.compacted_offset if entries else 0
             for batch in decode_all(entries):
                 if isinstance(batch, UnreadableBatch):
@@ -184,14 +173,14 @@ def _entries(response: FetchAnswer, position: int) -> Sequence[bytes]:
     raise lagging_is_retriable(error)
 
 
-def _fetch_request(wanted: OffsetRange, position: int, leader_epoch: int, reading: _ReadSettings) -> pb.FetchRequest:
+def _fetch_request(wanted: OffsetRange, position: int, leader_epoch: int, from_replicas: bool) -> pb.FetchRequest:
     return pb.FetchRequest(
         max_wait_ms=_FETCH_WAIT_MS,
         min_bytes=1,
         max_bytes=_FETCH_BYTES,
         takes_kafka_batches=True,
-        isolation_level=LEVELS[reading.isolation_level],
-        from_replicas=reading.from_replicas,
+        isolation_level=pb.ISOLATION_LEVEL_READ_COMMITTED,
+        from_replicas=from_replicas,
         partitions=[
             pb.FetchPartition(
                 topic_id=wanted.topic_id,
@@ -232,8 +221,5 @@ def _rows(batch: DecodedBatch, compacted_offset: int) -> StoredRows:
         columns,
         offsets,
         compacted_offset,
-        header.producer_id,
-        header.producer_epoch,
-        header.base_sequence,
         covers_to=header.last_offset + 1,
     )

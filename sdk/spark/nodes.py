@@ -200,39 +200,6 @@ class Nodes:
             self._turn()
         return found
 
-    def wait_until_heard(self, topics: Iterable[str]) -> None:
-        """Waits until all leaders of the topics' partitions have applied every change that completed before the call.
-
-        The other nodes that answer have applied it, too: one of them may lead by now.
-
-        Raises:
-            LeaderNotAvailableError: a leader has not, for half a minute.
-        """
-        wanted = sorted(topics)
-        request = pb.MetadataRequest(linearizable=True, timeout_ms=int(_METADATA_TIMEOUT_S * 1000) // 2)
-        heard: set[str] = set()
-        patience = Patience()
-        views = self.topics(wanted)
-        while True:
-            others = [address for address in self._cache.addresses.values() if address not in heard]
-            calls = [(each, self.stub(each).Metadata.future(request, timeout=_METADATA_TIMEOUT_S)) for each in others]
-            for address, call in calls:
-                try:
-                    if not call.result().HasField("error"):
-                        heard.add(address)
-                except grpc.RpcError:
-                    continue  # Only leaders must have applied it.
-            leaders = {partition.leader for view in views.values() for partition in view.partitions}
-            silent = sorted(node for node in leaders if self._cache.addresses.get(node) not in heard)
-            if not silent:
-                return
-            patience.pause(
-                LeaderNotAvailableError(
-                    f"a leader of {', '.join(wanted)} has not received the newest claims of names: node {silent[0]}"
-                )
-            )
-            views = self.look_again(wanted)
-
     def leader(
         self, topic: str, topic_id: bytes, partition: int, *, refresh: bool, failing: bool = False
     ) -> tuple[PartitionView, str]:

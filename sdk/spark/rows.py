@@ -36,8 +36,6 @@ class StoredRows(NamedTuple):
         columns: key, value, timestamp (us, UTC) and headers.
         offsets: of every row of a compacted batch, otherwise None.
         compacted_offset: below it offsets may be missing.
-        producer_id, producer_epoch: of the idempotent producer that wrote them; -1 for others, and once compacted.
-        sequence: of the first row, among that producer's records of the epoch in the partition.
         skipped: why there are no rows: the batch at ``offset`` is unreadable and was skipped.
         covers_to: the offset after those that the batch covers: a cover has no rows, others may cover offsets behind
             theirs; 0: none.
@@ -49,9 +47,6 @@ class StoredRows(NamedTuple):
     columns: pa.RecordBatch
     offsets: Column | None = None
     compacted_offset: int = 0
-    producer_id: int = -1
-    producer_epoch: int = -1
-    sequence: int = -1
     skipped: UnreadableBatchError | None = None
     covers_to: int = 0
 
@@ -95,10 +90,7 @@ class StoredRows(NamedTuple):
     def rows(self, first: int, count: int) -> StoredRows:
         """Returns ``count`` rows from the row ``first`` on, without a copy."""
         if self.offsets is None:
-            sequence = self.sequence + first if self.sequence >= 0 else self.sequence
-            return self._replace(
-                offset=self.offset + first, columns=self.columns.slice(first, count), sequence=sequence, covers_to=0
-            )
+            return self._replace(offset=self.offset + first, columns=self.columns.slice(first, count), covers_to=0)
         offsets = self.offsets.slice(first, count)
         offset = offsets[0].as_py() if len(offsets) else self.offset
         return self._replace(offset=offset, columns=self.columns.slice(first, count), offsets=offsets, covers_to=0)

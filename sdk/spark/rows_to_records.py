@@ -1,13 +1,12 @@
-"""Converts Spark's rows to records for topics and partitions: pure Arrow, the same in every run.
+"""Converts Spark's rows to records for topics and partitions: pure Arrow.
 
 The order of rows is kept within each partition, and so for records of one key.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,8 +41,6 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 _TYPES = {"topic": pa.string(), "partition": pa.int32(), **{field.name: field.type for field in LOG_SCHEMA}}
 
 
-#: A record's key, value, timestamp and headers.
-Record = tuple[Any, ...]
 #: Rows that follow each other and go to one partition: (its number, first row, row after the last).
 Run = tuple[int, int, int]
 
@@ -60,28 +57,20 @@ class TargetPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The parameters that decide the partition of rows: the same in every run of a piece of work.
+    """The parameters that decide the partition of rows.
 
     Attributes:
         shapes: the present topics.
         timestamp_ms: of rows without one.
         turn: number that makes tasks start with different partitions where nothing else decides.
         rows_before: number of rows that the task has already sent: rows without a key fill partitions in turn from
-            there. None if rows may be repeated in another order: then all those without a key go to one partition.
-            Otherwise two concurrent runs would put one row into different partitions, and neither log could recognise
-            it as a duplicate.
-        first_counts: of partitions, if a first run saw fewer than the present ones.
+            there.
     """
 
     shapes: Mapping[str, TopicShape]
     timestamp_ms: int
     turn: int
-    rows_before: int | None = None
-    first_counts: Mapping[str, int] = field(default_factory=dict)
-
-    def partition_count(self, topic: str) -> int:
-        """Returns the number of partitions among which a topic's rows are distributed."""
-        return self.first_counts.get(topic, self.shapes[topic].partition_count)
+    rows_before: int
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
@@ -143,11 +132,6 @@ def _check_headers(column: Any) -> None:
         raise DeliveryError("a row has a header without a name: name every header, or leave it out of the list")
 
 
-def no_rows() -> pa.Table:
-    """Returns an empty table with all columns."""
-    return pa.Table.from_arrays([pa.array([], kind) for kind in _TYPES.values()], names=list(_TYPES))
-
-
 def topics_of(rows: pa.Table) -> list[str]:
     """Returns the topics of rows, sorted."""
     names: Any = pc.unique(rows.column("topic")).to_pylist()
@@ -180,7 +164,7 @@ def _going_to(rows: pa.Table, topic: str) -> pa.Table:
 
 def _destinations(rows: pa.Table, topic: str, how: Spread) -> list[Run] | Any:
     """Returns the partition of each row: the fixed one, otherwise one in turn; as runs if they are long anyway."""
-    count = how.partition_count(topic)
+    count = how.shapes[topic].partition_count
     if count == 1 and rows.column("partition").null_count == rows.num_rows:
         return [(0, 0, rows.num_rows)]
     chosen = _fixed(rows, topic, how)
@@ -197,9 +181,6 @@ def _destinations(rows: pa.Table, topic: str, how: Spread) -> list[Run] | Any:
 
 def _in_turn(rows: int, count: int, how: Spread) -> Iterator[Run]:
     """Yields runs for rows without a fixed partition, which fill one partition's batch, then the next one's."""
-    if how.rows_before is None:
-        yield how.turn % count, 0, rows
-        return
     first = 0
     while first < rows:
         turn, filled = divmod(how.rows_before + first, KEYLESS_RUN)
@@ -212,7 +193,6 @@ def _fixed(rows: pa.Table, topic: str, how: Spread) -> Any:
     """Returns the partition that each row names, otherwise that of its key; null for rows with neither."""
     named = _flat(rows.column("partition"))
     highest: Any = pc.max(named).as_py()
-    # The present number counts: a user who adds the missing partition may continue.
     there = how.shapes[topic].partition_count
     if highest is not None and highest >= there:
         raise DeliveryError(f"a row names partition {highest} of topic {topic}, which has {there} (0 to {there - 1})")
@@ -222,7 +202,7 @@ def _fixed(rows: pa.Table, topic: str, how: Spread) -> Any:
     if keys.null_count == len(keys):
         return named
     keys = keys.dictionary_encode()
-    of_keys = partitions_of(keys.dictionary, how.partition_count(topic))
+    of_keys = partitions_of(keys.dictionary, there)
     return pc.coalesce(named, of_keys.take(keys.indices))
 
 
@@ -248,7 +228,7 @@ def _flat(column: pa.ChunkedArray[Any]) -> Any:
 
 
 def cut(records: pa.Table, max_message_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Cuts records into the batches to store, in the same places whenever the records are the same.
+    """Cuts records into the batches to store.
 
     Arguments:
         max_message_bytes: the topic's limit of a batch. A larger row is alone in its batch.
@@ -257,59 +237,3 @@ def cut(records: pa.Table, max_message_bytes: int) -> Iterator[pa.RecordBatch]:
     limit = min(BATCH_BYTES, max_message_bytes - BATCH_BASE_BYTES - max_message_bytes // 256)
     for batch in records.combine_chunks().to_batches():
         yield from (piece for piece in split_by_bytes(batch, limit) if piece.num_rows)
-
-
-def rest_of(
-    rows: pa.Table, stored: Mapping[TargetPartition, Sequence[pa.RecordBatch]], how: Spread
-) -> list[tuple[TargetPartition, pa.Table]]:
-    """Returns the records that an earlier run of the same work has not stored yet, by partition.
-
-    Stored records are usually the first ones of each partition. A plan that shuffles returns the same rows in another
-    order each time: then they are compared one by one.
-
-    Raises:
-        DeliveryError: a stored record is not among the rows: the plan returns different rows each time.
-    """
-    there = {target: pa.Table.from_batches(batches) for target, batches in stored.items() if batches}
-    rest: list[tuple[TargetPartition, pa.Table]] = []
-    for target, records in spread(rows, how):
-        found = there.pop(target, None)
-        rest.append((target, records if found is None else _without(records, found, target)))
-    for target, found in there.items():
-        raise _other_rows(target, found.num_rows)
-    return [(target, records) for target, records in rest if records.num_rows]
-
-
-def _without(records: pa.Table, found: pa.Table, target: TargetPartition) -> pa.Table:
-    """Returns the records that are not stored yet, in order, counting duplicates."""
-    if records.slice(0, found.num_rows).equals(found):
-        return records.slice(found.num_rows)
-    left = Counter(as_tuples(found))
-    new: list[int] = []
-    for place, record in enumerate(as_tuples(records)):
-        if left[record] > 0:
-            left[record] -= 1
-        else:
-            new.append(place)
-    if surplus := left.total():
-        raise _other_rows(target, surplus)
-    return records.take(pa.array(new, pa.int64()))
-
-
-def _other_rows(target: TargetPartition, count: int) -> DeliveryError:
-    return DeliveryError(
-        f"{count} records that an earlier run of this batch wrote to {target} are not among its task's rows now: the"
-        " query does not give the same rows each time (now(), rand(), a source that has changed), or its tasks are"
-        " divided otherwise. This task has added nothing. Start it again with another checkpoint, or"
-        " another transactionId"
-    )
-
-
-def as_tuples(records: pa.Table) -> Iterator[Record]:
-    """Yields records as tuples that can be compared and counted."""
-    headers = (
-        None if pairs is None else tuple((pair["key"], pair["value"]) for pair in pairs)
-        for pairs in records.column("headers").to_pylist()
-    )
-    times: Any = records.column("timestamp").cast(pa.int64()).to_pylist()
-    return zip(records.column("key").to_pylist(), records.column("value").to_pylist(), times, headers, strict=True)

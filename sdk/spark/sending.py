@@ -8,12 +8,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from quorumlog.sdk.errors import (
-    DuplicateSequenceMismatchError,
-    ProducerLimitExceededError,
-    QuorumlogError,
-    RecordTooLargeError,
-)
+from quorumlog.sdk.errors import QuorumlogError, RecordTooLargeError
 from quorumlog.sdk.producer.delivery import ArrowFuture
 from quorumlog.sdk.producer.producer import Producer
 from quorumlog.sdk.spark.errors import DeliveryError
@@ -58,8 +53,7 @@ class BatchSender:
         """Waits until everything is written.
 
         Raises:
-            DuplicateSequenceMismatchError: the log has other records under the name.
-            DeliveryError: another error occurred.
+            DeliveryError: a batch cannot be written; the message names the topic and the reason.
         """
         self._producer.flush()
         while self._sent:
@@ -73,16 +67,11 @@ class BatchSender:
             raise _failed(target, row_bytes, error) from None
 
 
-def _failed(target: TargetPartition, row_bytes: int | None, error: QuorumlogError) -> QuorumlogError:
-    """Returns the error of a failed batch as a `DeliveryError`, unless the log has other records under the name."""
-    if isinstance(error, DuplicateSequenceMismatchError):
-        return error
+def _failed(target: TargetPartition, row_bytes: int | None, error: QuorumlogError) -> DeliveryError:
     reason = error.message
     if isinstance(error, RecordTooLargeError) and row_bytes is not None:
         reason = (
             f"a row of {row_bytes} bytes is larger than the topic takes: raise its max.message.bytes, which can be"
             f" 8 MiB, or leave such rows out ({reason.partition(';')[0]})"
         )
-    elif isinstance(error, ProducerLimitExceededError):
-        reason = f"{reason}; in Spark: have smaller micro-batches or more tasks, or fewer queries that write to a topic"
     return DeliveryError(f"{target} cannot be written to: {reason}")

@@ -12,23 +12,18 @@ import secrets
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.sdk.producer.producer import Producer
+from quorumlog.sdk.errors import QuorumlogError, UnsupportedVersionError
 from quorumlog.sdk.spark import sink
-from quorumlog.sdk.spark import write_attempt as runs
+from quorumlog.sdk.spark.begun_work import begin_work, is_complete
 from quorumlog.sdk.spark.errors import DeliveryError, plain_errors
 from quorumlog.sdk.spark.nodes import nodes_at
-from quorumlog.sdk.spark.planning import TopicShape
-from quorumlog.sdk.spark.rows_to_records import Spread
-from quorumlog.sdk.spark.sending import BatchSender
-from quorumlog.sdk.spark.servers import security_of
 from quorumlog.sdk.spark.transaction_calls import end_transaction, init_transaction
 from quorumlog.sdk.spark.write_options import WriteOptions
 from quorumlog.sdk.types import TransactionToken
@@ -139,64 +134,45 @@ def write_in_transaction(
     begun = _begin(options, work, run)
     if begun is None:
         return TransactionalRows(work, run, None, None)
-    turn, records = zlib.crc32(work.name.encode()) + work.number + task, 0
-    shapes: dict[str, TopicShape] = {}
-    with _producer(options, begun.token) as producer:
-        sender = BatchSender(producer)
-        for rows in sink.portions(options, batches):
-            topics = sink.topics_in(options, rows)
-            new = [topic for topic in topics if topic not in shapes]
-            if new:
-                shapes |= sink.shapes_in_time(options, new)
-            here = {topic: shapes[topic] for topic in topics}
-            sender.send(sink.pieces_of(rows, Spread(here, begun.timestamp_ms, turn, records)))
-            records += rows.num_rows
-        sender.finish()
+    turn = zlib.crc32(work.name.encode()) + work.number + task
+    with sink.producer_of(options, joins=begun.token) as producer:
+        records = sink.send_rows(options, producer, batches, turn, begun.timestamp_ms)
         writer = producer.finish() if records else None
     return TransactionalRows(work, run, begun.token, writer)
 
 
 def _begin(options: WriteOptions, work: Work, run: int) -> _Begun | None:
     """Starts the transaction of a run, or returns the one that another of its tasks has started; None if the work is
-    committed.
-
-    The name ``-begun`` is that of the sink without transactions, too: so each of the two recognizes work of the other.
-    """
-    nodes, mine = nodes_at(options.bootstrap_servers), f"{runs.TRANSACTIONAL_RUN}{run}"
-    now_ms = time.time_ns() // 1_000_000
-    claimed = runs.begin_work(nodes, runs.Name(work.name, work.number, 0), mine, now_ms)
-    if not claimed.run.startswith(runs.TRANSACTIONAL_RUN):
-        if runs.end_of(nodes, work.name, work.number).is_complete:
+    committed."""
+    nodes, now_ms = nodes_at(options.bootstrap_servers), time.time_ns() // 1_000_000
+    # First of all: an instance that is behind is refused here, and aborts no transaction of the one that is ahead.
+    first = begin_work(nodes, work.name, work.number, run, now_ms)
+    if not first.is_transactional:
+        if is_complete(nodes, work.name, work.number):
             return None
         raise DeliveryError(
-            f"number {work.number} of {work.name} was started without transactions, and its rows may be visible:"
-            " run it with option transactional=false until it is done, then continue with transactional=true"
+            f"number {work.number} of {work.name} was started by quorumlog 0.2 or earlier, which did not write in"
+            " transactions, and some of its rows may be visible: run it with that version until it is done, then"
+            " continue with this one; or start a query with another checkpoint, or another transactionId"
         )
-    started = init_transaction(nodes, work.name, work.number, run, options.transaction_timeout_ms)
+    try:
+        started = init_transaction(nodes, work.name, work.number, run, options.transaction_timeout_ms)
+    except UnsupportedVersionError as error:
+        raise DeliveryError(
+            f"exactly-once writes are transactions: {error.message}. Until then, write at least once: a stream with"
+            " option transactional=false, a job without transactionId"
+        ) from None
     if started.work_committed:
         return None
-    is_old = now_ms - claimed.timestamp_ms > _FORGOTTEN_MS
-    if is_old and not claimed.is_first and not started.HasField("committed_work"):
+    is_old = now_ms - first.timestamp_ms > _FORGOTTEN_MS
+    if is_old and not first.is_first and not started.HasField("committed_work"):
         raise DeliveryError(
             f"number {work.number} of {work.name} was started more than 360 days ago, and the cluster has forgotten"
             " whether it was committed: see whether its rows are in the topic, and start a query with another"
             " checkpoint, or another transactionId"
         )
     token = TransactionToken(work.name, started.identity.producer_id, started.identity.producer_epoch)
-    return _Begun(token, claimed.timestamp_ms)
-
-
-def _producer(options: WriteOptions, token: TransactionToken) -> Producer:
-    return Producer(
-        bootstrap_servers=options.bootstrap_servers,
-        **asdict(security_of(options.bootstrap_servers)),
-        client_id="quorumlog-spark",
-        compression_type=options.compression,
-        batch_size=sink.BATCH_BYTES,
-        max_request_size=sink.LARGEST_ROW_BYTES,
-        buffer_memory=sink.BUFFER_BYTES,
-        joins=token,
-    )
+    return _Begun(token, first.timestamp_ms)
 
 
 def commit(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -9,7 +9,7 @@ from quorumlog.sdk.spark.errors import OptionError
 from quorumlog.sdk.spark.option_values import GivenOptions
 
 _CODECS = ("none", "lz4", "zstd")
-#: With a task number appended, it is the name of a producer.
+#: With a suffix appended, it is the name of a producer.
 _MAX_TRANSACTION_ID = 200
 #: What a cluster allows.
 _MAX_TRANSACTION_MS = 3_600_000
@@ -21,10 +21,11 @@ class WriteOptions:
 
     Attributes:
         topic: of all rows; None if a column names it.
-        transaction_id: prevents a repeated batch query from adding rows again; None without that.
+        transaction_id: names a batch query that is written exactly once; None: it is written at least once.
         compression: none, lz4 or zstd.
         transaction_epoch: number of the job among successive jobs with the same ``transaction_id``.
-        transactional: write in transactions, so that all rows of a micro-batch or job become visible at once.
+        transactional: write exactly once, and all rows of a micro-batch or job become visible at once; otherwise at
+            least once.
         transaction_timeout_ms: how long such a transaction may be open.
     """
 
@@ -62,11 +63,16 @@ def parse_write_options(options: Mapping[str, str], *, streaming: bool) -> Write
     compression = parsed.text("compression", "none").strip().lower()
     if compression not in _CODECS:
         raise OptionError(f"option compression is {parsed.text('compression')!r}: choose one of {', '.join(_CODECS)}")
-    transactional = parsed.boolean("transactional", default=False)
+    transactional = parsed.boolean("transactional", default=streaming or bool(transaction_id))
     if transactional and not streaming and not transaction_id:
         raise OptionError("option transactional is for jobs with a transactionId: give that too")
+    if transaction_id and not transactional:
+        raise OptionError("option transactional is false, and a job with a transactionId is one: leave one of them out")
     if "transactionTimeout" in parsed and not transactional:
-        raise OptionError("option transactionTimeout is for writes with transactional=true: give that too")
+        raise OptionError(
+            "option transactionTimeout is for transactions: streams without transactional=false, and jobs with a"
+            " transactionId"
+        )
     timeout_ms = parsed.duration_ms("transactionTimeout", "15m")
     if not 1_000 <= timeout_ms <= _MAX_TRANSACTION_MS:
         raise OptionError(f"option transactionTimeout is {parsed.text('transactionTimeout')!r}: give 1s to 1h")

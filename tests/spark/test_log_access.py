@@ -255,30 +255,6 @@ def test_what_stays_away_is_waited_for_only_so_long(node: StandIn, monkeypatch: 
         catalog.bounds(shapes, [("t", 0)])
 
 
-def test_what_was_done_is_heard_of_when_the_leaders_have_heard(node: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    node.create("t")
-    paused: list[QuorumlogError] = []
-
-    class Pauses(nodes.Patience):
-        def pause(self, error: QuorumlogError) -> None:
-            paused.append(error)
-            node.hears_controller = len(paused) >= 2
-
-    monkeypatch.setattr(nodes, "Patience", Pauses)
-    node.hears_controller = False
-    nodes.nodes_at(node.address).wait_until_heard(["t"])
-    assert len(paused) == 2
-
-
-def test_leaders_that_do_not_hear_are_told_in_the_end(node: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    node.create("t")
-    node.hears_controller = False
-    impatient = nodes.Patience
-    monkeypatch.setattr(nodes, "Patience", lambda: impatient(1.0))
-    with pytest.raises(QuorumlogError, match="has not received the newest claims of names: node 1"):
-        nodes.nodes_at(node.address).wait_until_heard(["t"])
-
-
 def test_a_node_that_is_cut_off_does_not_hold_up_a_query_that_can_ask_others(node: StandIn) -> None:
     (log,) = node.create("t")
     log.append([b"a"])

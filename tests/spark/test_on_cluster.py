@@ -108,6 +108,7 @@ def test_a_read_and_a_copy_of_a_topic_outlive_a_worker_that_dies(
         # What the first micro-batch gives this worker to do, it has started and not done when it dies.
         standalone.pause_worker(0)
         copy.wait_until(lambda: copied() > 0)
+        assert not contents(cluster, "copies"), "a part of a micro-batch is visible"
         standalone.kill_worker(0)
         said = copy.finish()
     standalone.start_worker(0)

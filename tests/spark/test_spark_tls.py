@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from quorumlog.sdk import (
     ACL,
     ACLOperation,
     ACLPermissionType,
+    ACLResourcePatternType,
     Admin,
     NewTopic,
     ResourcePattern,
@@ -118,30 +121,73 @@ def test_tasks_connect_with_the_files_as_they_are(tmp_path: Path, monkeypatch: p
     assert nodes.channel("127.0.0.1:1") is present
 
 
+ORDERS = ResourcePattern(ResourceType.TOPIC, "orders")
+
+
+@contextmanager
+def asking_cluster(*topics: str) -> Iterator[tuple[Admin, dict[str, str]]]:
+    """A cluster that asks for passwords and permissions. Yields its admin, and the options of user alice."""
+    reserved = ReservedPorts(1)
+    place = f"127.0.0.1:{reserved.ports[0]}"
+    asking = {"password_listen": place, "authorization": True, "super_users": "User:admin"}
+    with (
+        LocalCluster(nodes=1, tls=True, settings=asking) as cluster,
+        Admin(bootstrap_servers=cluster.bootstrap_servers, **cluster.client_tls) as admin,
+    ):
+        admin.create_topics([NewTopic(name, num_partitions=2, replication_factor=1) for name in topics])
+        admin.alter_user_scram_credentials([UserScramCredentialUpsertion("alice", "canary-of-spark")])
+        yield (
+            admin,
+            {
+                "quorumlog.bootstrap.servers": place,
+                "quorumlog.security.protocol": "SASL_SSL",
+                "quorumlog.ssl.ca.location": cluster.client_tls["ssl_ca_location"],
+                "quorumlog.sasl.username": "alice",
+                "quorumlog.sasl.password": "canary-of-spark",
+            },
+        )
+    reserved.close()
+
+
+def allowed(operation: ACLOperation, pattern: ResourcePattern) -> ACL:
+    return ACL("User:alice", operation, ACLPermissionType.ALLOW, pattern)
+
+
+@pytest.mark.spark
+@pytest.mark.cluster
+@pytest.mark.timeout(300)
+def test_exactly_once_writes_need_write_on_names_that_start_with_their_id(spark: SparkSession, tmp_path: Path) -> None:
+    names = ResourcePattern(ResourceType.PRODUCER_NAME, "nightly", ACLResourcePatternType.PREFIXED)
+    queries = ResourcePattern(ResourceType.PRODUCER_NAME, "spark-", ACLResourcePatternType.PREFIXED)
+    with asking_cluster("orders", "copies") as (admin, options):
+        copies = ResourcePattern(ResourceType.TOPIC, "copies")
+        granted = [(ACLOperation.READ, ORDERS), (ACLOperation.WRITE, ORDERS), (ACLOperation.WRITE, copies)]
+        admin.create_acls(allowed(*each) for each in granted)
+        rows = spark.range(0, 100, 1, 2).selectExpr("cast(id as string) as value")
+        job = rows.write.format("quorumlog").options(**options, topic="orders", transactionId="nightly").mode("append")
+        orders = spark.readStream.format("quorumlog").options(**options, subscribe="orders", startingOffsets="earliest")
+        copy = orders.load().select("value").writeStream.format("quorumlog").options(**options, topic="copies")
+        copy = copy.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+        for write in (job.save, lambda: copy.start().awaitTermination(100)):
+            with pytest.raises(Exception, match="ProducerName"):
+                write()
+        admin.create_acls(allowed(ACLOperation.WRITE, pattern) for pattern in (names, queries))
+        for _ in range(2):
+            job.save()
+            assert copy.start().awaitTermination(100)
+        admin.create_acls([allowed(ACLOperation.READ, copies)])
+        read = spark.read.format("quorumlog").options(**options).option("subscribe", "orders,copies").load()
+        assert sorted(int(row.value) for row in read.collect()) == [number // 2 for number in range(200)]
+
+
 @pytest.mark.spark
 @pytest.mark.cluster
 @pytest.mark.timeout(300)
 def test_rows_go_in_and_come_out_by_password_and_permission_and_no_plan_shows_it(
     spark: SparkSession, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    reserved = ReservedPorts(1)
-    place = f"127.0.0.1:{reserved.ports[0]}"
-    asking = {"password_listen": place, "authorization": True, "super_users": "User:admin"}
-    with LocalCluster(nodes=1, tls=True, settings=asking) as cluster:
-        with Admin(bootstrap_servers=cluster.bootstrap_servers, **cluster.client_tls) as admin:
-            admin.create_topics([NewTopic(name, num_partitions=2, replication_factor=1) for name in ("orders", "hers")])
-            admin.create_acls(
-                ACL("User:alice", operation, ACLPermissionType.ALLOW, ResourcePattern(ResourceType.TOPIC, "orders"))
-                for operation in (ACLOperation.READ, ACLOperation.WRITE)
-            )
-            admin.alter_user_scram_credentials([UserScramCredentialUpsertion("alice", "canary-of-spark")])
-        options = {
-            "quorumlog.bootstrap.servers": place,
-            "quorumlog.security.protocol": "SASL_SSL",
-            "quorumlog.ssl.ca.location": cluster.client_tls["ssl_ca_location"],
-            "quorumlog.sasl.username": "alice",
-            "quorumlog.sasl.password": "canary-of-spark",
-        }
+    with asking_cluster("orders", "hers") as (admin, options):
+        admin.create_acls(allowed(operation, ORDERS) for operation in (ACLOperation.READ, ACLOperation.WRITE))
         rows = spark.range(100).selectExpr("cast(id as string) as key", "cast(id * 2 as string) as value")
         rows.write.format("quorumlog").options(**options).option("topic", "orders").mode("append").save()
         read = spark.read.format("quorumlog").options(**options).option("subscribe", "orders").load()
@@ -157,7 +203,6 @@ def test_rows_go_in_and_come_out_by_password_and_permission_and_no_plan_shows_it
                 spark.read.format("quorumlog").options(**{"subscribe": "orders", **options, **more}).load().collect()
             said[why] = str(refused.value)
             assert "canary" not in said[why]
-    reserved.close()
     wrong = [line for line in said["another password"].splitlines() if "password is wrong" in line]
     assert len(wrong) == 1, said
     assert "hers" in said["no permission"]

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from quorumlog.local import LocalCluster
-from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
+from quorumlog.sdk import Admin, NewTopic, Producer
+from tests.support.pipeline_records import table_of, values_in
 from tests.support.stream_queries import MOST_STARTS, is_slow_start
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -24,7 +26,7 @@ KEYS = 12
 def create(cluster: LocalCluster, topic: str, partitions: int) -> None:
     with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         factor = 3 if len(cluster.node_ids) > 1 else 1
-        # Retention would take what a test dates back, and a second run could not read back what the first one wrote.
+        # Retention would take what a test dates back.
         admin.create_topics([NewTopic(topic, partitions, factor, topic_configs={"retention.ms": -1})])
 
 
@@ -33,18 +35,6 @@ def write(cluster: LocalCluster, topic: str, first: int, count: int) -> None:
     with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         for number in range(first, first + count):
             producer.send(topic, b"%d" % number, key=b"%d" % (number % KEYS))
-
-
-def read(cluster: LocalCluster, topic: str) -> pa.Table:
-    """All that a topic holds, partition by partition in order."""
-    with Consumer(topic, bootstrap_servers=cluster.bootstrap_servers) as consumer:
-        partitions = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
-        left = sum(consumer.end_offsets(partitions).values())
-        tables: list[pa.Table] = []
-        while left:
-            tables.append(consumer.poll_arrow(timeout_ms=1_000))
-            left -= tables[-1].num_rows
-    return pa.concat_tables(tables)
 
 
 class Copy:
@@ -58,9 +48,11 @@ class Copy:
         sink: str,
         checkpoint: Path,
         plan: Callable[[DataFrame], DataFrame],
+        **options: str,
     ) -> None:
         self._spark, self._servers = spark, {"quorumlog.bootstrap.servers": cluster.bootstrap_servers}
         self._source, self._sink, self._checkpoint, self._plan = source, sink, checkpoint, plan
+        self._options = options
 
     def drain(self) -> None:
         """Runs until all present records have been written."""
@@ -68,7 +60,7 @@ class Copy:
             reader = self._spark.readStream.format("quorumlog").options(**self._servers)
             rows = reader.options(subscribe=self._source, startingOffsets="earliest", maxOffsetsPerTrigger="300").load()
             writer = self._plan(rows).writeStream.format("quorumlog").options(**self._servers)
-            query = writer.options(topic=self._sink, checkpointLocation=str(self._checkpoint))
+            query = writer.options(topic=self._sink, checkpointLocation=str(self._checkpoint), **self._options)
             try:
                 assert query.trigger(availableNow=True).start().awaitTermination(100)
                 return
@@ -103,7 +95,7 @@ def test_a_stream_from_topic_to_topic_survives_restarts_and_the_death_of_nodes(
             copy.drain()
             copy.forget_last_batch()
         copy.drain()
-        copied = read(cluster, "out")
+        copied = table_of(cluster.bootstrap_servers, "out")
         by_key: dict[bytes, list[int]] = {}
         for row in copied.select(["key", "value"]).to_pylist():
             by_key.setdefault(row["key"], []).append(int(row["value"]))
@@ -128,28 +120,57 @@ def test_a_plan_that_shuffles_is_written_once_too(
     copy.forget_last_batch()
     write(quorumlog_cluster, "unshuffled", 400, 50)
     copy.drain()
-    values: Any = read(quorumlog_cluster, "shuffled").column("value").to_pylist()
+    values: Any = table_of(quorumlog_cluster.bootstrap_servers, "shuffled").column("value").to_pylist()
     assert sorted(map(int, values)) == list(range(450))
 
 
-def test_a_micro_batch_that_broke_off_is_run_again_with_fewer_tasks(
+def test_a_micro_batch_appears_as_a_whole_with_any_number_of_tasks_and_from_a_copied_checkpoint(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    fails = "if(spark_partition_id() = 5, cast(raise_error('it breaks off') AS binary), value) AS value"
+    with LocalCluster(nodes=3) as cluster:
+        create(cluster, "many-tasks", 3)
+        create(cluster, "few-tasks", 4)
+        write(cluster, "many-tasks", 0, 300)
+        first, second = tmp_path / "checkpoint", tmp_path / "copy"
+
+        def copy(plan: Callable[[DataFrame], DataFrame], checkpoint: Path = first) -> Copy:
+            return Copy(spark, cluster, "many-tasks", "few-tasks", checkpoint, plan)
+
+        with pytest.raises(StreamingQueryException, match="it breaks off"):
+            copy(lambda rows: rows.repartition(6).selectExpr("key", fails)).drain()
+        assert not values_in(cluster.bootstrap_servers, "few-tasks")
+        assert values_in(cluster.bootstrap_servers, "few-tasks", "read_uncommitted"), "no task has written"
+        alone = copy(lambda rows: rows.select("key", "value").coalesce(1))
+        alone.drain()
+        alone.forget_last_batch()
+        shutil.copytree(first, second)
+        cluster.kill(cluster.leader("few-tasks", 0) or 1)
+        copy(lambda rows: rows.select("key", "value").repartition(5)).drain()
+        copy(lambda rows: rows.select("key", "value").repartition(2), second).drain()
+        write(cluster, "many-tasks", 300, 100)
+        copy(lambda rows: rows.select("key", "value")).drain()
+        assert values_in(cluster.bootstrap_servers, "few-tasks") == Counter(b"%d" % number for number in range(400))
+
+
+def test_a_stream_may_be_written_at_least_once(
     spark: SparkSession, quorumlog_cluster: LocalCluster, tmp_path: Path
 ) -> None:
-    create(quorumlog_cluster, "many-tasks", 3)
-    create(quorumlog_cluster, "few-tasks", 2)
-    write(quorumlog_cluster, "many-tasks", 0, 300)
+    """Then its rows are visible before the others of their micro-batch."""
+    create(quorumlog_cluster, "origin", 2)
+    create(quorumlog_cluster, "early", 2)
+    write(quorumlog_cluster, "origin", 0, 300)
 
     def copy(plan: Callable[[DataFrame], DataFrame]) -> Copy:
-        return Copy(spark, quorumlog_cluster, "many-tasks", "few-tasks", tmp_path / "checkpoint", plan)
+        return Copy(spark, quorumlog_cluster, "origin", "early", tmp_path / "checkpoint", plan, transactional="false")
 
-    last_fails = "if(spark_partition_id() = 5, cast(raise_error('it breaks off') AS binary), value) AS value"
+    fails = "if(spark_partition_id() = 1, cast(raise_error('it breaks off') AS binary), value) AS value"
     with pytest.raises(StreamingQueryException, match="it breaks off"):
-        copy(lambda rows: rows.repartition(6).selectExpr("key", last_fails)).drain()
-    lost = read(quorumlog_cluster, "few-tasks").num_rows
-    assert 0 < lost < 300, "the first run breaks off in the middle"
-    copy(lambda rows: rows.select("key", "value").coalesce(1)).drain()
-    values = read(quorumlog_cluster, "few-tasks").column("value").to_pylist()
-    assert sorted(values) == sorted(b"%d" % number for number in range(300))
+        copy(lambda rows: rows.repartition(2).selectExpr("key", fails)).drain()
+    copy(lambda rows: rows.select("key", "value")).drain()
+    expected = Counter(b"%d" % number for number in range(300))
+    found = values_in(quorumlog_cluster.bootstrap_servers, "early")
+    assert found >= expected and set(found) == set(expected)
 
 
 def test_a_batch_job_under_a_transaction_id_adds_nothing_when_it_is_run_again(
@@ -166,7 +187,7 @@ def test_a_batch_job_under_a_transaction_id_adds_nothing_when_it_is_run_again(
     job = rows.write.format("quorumlog").option("quorumlog.bootstrap.servers", quorumlog_cluster.bootstrap_servers)
     for _ in range(2):
         job.option("topic", "job").option("transactionId", "nightly-7").mode("append").save()
-    written = read(quorumlog_cluster, "job").sort_by("timestamp").to_pylist()
+    written = table_of(quorumlog_cluster.bootstrap_servers, "job").sort_by("timestamp").to_pylist()
     assert [int(row["timestamp"].timestamp() * 1000 + 0.5) - 1_700_000_000_000 for row in written] == list(range(200))
     for number, row in enumerate(written):
         assert row["value"] == (None if number % 10 == 0 else b"%d" % number)
@@ -188,7 +209,7 @@ def test_jobs_under_one_transaction_id_go_by_their_epochs(spark: SparkSession, q
         save(epoch, first)
     with pytest.raises(Exception, match="was claimed with epoch 7; epoch 6 is fenced"):
         save(6, 200)
-    values: Any = read(quorumlog_cluster, "jobs").column("value").to_pylist()
+    values: Any = table_of(quorumlog_cluster.bootstrap_servers, "jobs").column("value").to_pylist()
     assert sorted(map(int, values)) == list(range(200))
 
 
@@ -202,6 +223,14 @@ def test_jobs_under_one_transaction_id_go_by_their_epochs(spark: SparkSession, q
         (["'v' AS value", "'t' AS topic"], {"topic": "t"}, "option topic ('t') and a column 'topic' are given"),
         (["'v' AS value"], {"topic": "t", "compression": "gzip"}, "option compression is 'gzip'"),
         (["'v' AS value"], {"topic": "t", "subscribe": "t"}, "option subscribe ('t') is for a read"),
+        (["'v' AS value"], {"topic": "t", "transactional": "true"}, "for jobs with a transactionId: give that too"),
+        (
+            ["'v' AS value"],
+            {"topic": "t", "transactional": "false", "transactionId": "i"},
+            "leave one of them out",
+        ),
+        (["'v' AS value"], {"topic": "t", "transactionTimeout": "1m"}, "and jobs with a transactionId"),
+        (["'v' AS value"], {"topic": "t", "transactionTimeout": "2h", "transactionId": "i"}, "give 1s to 1h"),
         (["'v' AS value"], {"topic": "t", "transactionEpoch": "1"}, "under a transactionId: give that too"),
         (["'v' AS value"], {"topic": "t", "transactionEpoch": "x", "transactionId": "i"}, "a number from 0"),
     ],

@@ -1,30 +1,35 @@
-"""Rows that are written under a name are in the log once, whatever the runs before have done. No session is needed."""
+"""Rows that are written under a name are committed once, whatever the runs before have done. No session is needed."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+import pickle
 import random
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from typing import Any
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
 from quorumlog.local import LocalCluster
-from quorumlog.sdk import Admin, Consumer, NewPartitions, NewTopic, Producer, TopicPartition
-from quorumlog.sdk.spark import rows_to_records, sink
-from quorumlog.sdk.spark import write_attempt as runs
+from quorumlog.sdk import Admin, NewPartitions, NewTopic, Producer, TopicPartition
+from quorumlog.sdk.errors import InvalidProducerEpochError, QuorumlogError, UnsupportedVersionError
+from quorumlog.sdk.spark import begun_work, sink
+from quorumlog.sdk.spark import transactional_sink as transactions
 from quorumlog.sdk.spark.errors import DeliveryError
 from quorumlog.sdk.spark.nodes import nodes_at
+from quorumlog.sdk.spark.transactional_sink import TransactionalRows, Work
 from quorumlog.sdk.spark.write_options import WriteOptions
-
-pytestmark = pytest.mark.cluster
+from tests.support.pipeline_records import values_in
 
 _numbers = count()
+LIMIT_S = 60
 
 
 @pytest.fixture
@@ -33,331 +38,312 @@ def options(quorumlog_cluster: LocalCluster) -> WriteOptions:
     topic = f"write-once-{next(_numbers)}"
     with Admin(bootstrap_servers=quorumlog_cluster.bootstrap_servers) as admin:
         admin.create_topics([NewTopic(topic, 3, 1)])
-    return WriteOptions(quorumlog_cluster.bootstrap_servers, topic, None, "zstd")
+    return WriteOptions(quorumlog_cluster.bootstrap_servers, topic, None, "zstd", transactional=True)
 
 
-def name(epoch: int = 0) -> runs.Name:
-    return runs.Name(f"test-{next(_numbers)}", epoch, 0)
+def work() -> Work:
+    return Work(f"work-{time.time_ns()}-{next(_numbers)}", 3)
 
 
-def batch(values: list[bytes], keys: list[bytes | None] | None = None) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"key": keys or [value[:1] for value in values], "value": values})
+def batch(*values: bytes) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"key": [value[:1] for value in values], "value": list(values)})
 
 
-def written(options: WriteOptions) -> Counter[bytes | None]:
-    """Returns the records of the topic, counted."""
+def write(options: WriteOptions, this: Work, run: int, *batches: pa.RecordBatch, task: int = 0) -> TransactionalRows:
+    """Writes rows as a task, and returns the task's result as the driver receives it."""
+    done = transactions.write_in_transaction(options, this, run, task, batches)
+    arrived: TransactionalRows = pickle.loads(pickle.dumps(done))
+    return arrived
+
+
+def whole_run(options: WriteOptions, this: Work, values: list[bytes], tasks: int) -> None:
+    run = transactions.new_run()
+    shares = enumerate(values[task::tasks] for task in range(tasks))
+    transactions.commit(options, [write(options, this, run, batch(*share), task=task) for task, share in shares])
+
+
+def visible(options: WriteOptions, isolation_level: str = "read_committed") -> Counter[bytes]:
     assert options.topic is not None
-    with Consumer(options.topic, bootstrap_servers=options.bootstrap_servers) as consumer:
-        partitions = sorted(consumer.partitions_for_topic(options.topic))
-        ends = consumer.end_offsets([(options.topic, number) for number in partitions])
-        values: Counter[bytes | None] = Counter()
-        while values.total() < sum(ends.values()):
-            values.update(consumer.poll_arrow(timeout_ms=1_000).column("value").to_pylist())
-    return values
+    return values_in(options.bootstrap_servers, options.topic, isolation_level)
 
 
-def broken_off(options: WriteOptions, who: runs.Name, rows: pa.RecordBatch, partitions: int) -> None:
-    """A first run that ends after some partitions."""
-    assert options.topic is not None
-    shapes = sink.shapes_of(options, [options.topic])
-    work = runs.begin_work(nodes_at(options.bootstrap_servers), who, "first run", time.time_ns() // 1_000_000)
-    note = sink.first_look(options, shapes, work.timestamp_ms)
-    run = runs.begin(nodes_at(options.bootstrap_servers), who, [options.topic], note)
-    how = rows_to_records.Spread(shapes, run.note.timestamp_ms, who.turn)
-    with Producer(
-        bootstrap_servers=options.bootstrap_servers,
-        producer_name=who.producer,
-        producer_epoch=who.epoch,
-        compression_type=options.compression,
-        batch_size=1 << 20,
-    ) as producer:
-        for target, records in list(rows_to_records.spread(rows_to_records.rows_of(rows, options.topic), how))[
-            :partitions
-        ]:
-            for piece in rows_to_records.cut(records, 1 << 20):
-                producer.send_arrow(target.topic, piece, partition=target.partition)
-        producer.flush()
+def numbered(end: int) -> list[bytes]:
+    return [b"%d" % number for number in range(end)]
 
 
-@pytest.mark.parametrize("partitions", [0, 1, 2, 3])
-def test_a_second_run_adds_what_the_first_one_did_not_write_in_any_order(
-    options: WriteOptions, partitions: int
-) -> None:
-    who, values = name(), [b"%d" % number for number in range(500)]
-    keys: list[bytes | None] = [None if number % 5 == 0 else b"%d" % (number % 17) for number in range(500)]
-    broken_off(options, who, batch(values, keys), partitions)
-    order = list(range(500))
-    random.Random(partitions).shuffle(order)
-    shuffled = batch([values[place] for place in order], [keys[place] for place in order])
-    assert sink.write_once(options, who, [shuffled]).records == 500
-    assert written(options) == Counter(values)
-    assert sink.write_once(options, who, [batch(values, keys)]).records == 500
-    assert written(options) == Counter(values)
+# -- tasks and runs ---------------------------------------------------------------------------------------------------
 
 
-def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark's batches are sent one by one, however small they are."""
-    monkeypatch.setattr(sink, "_PORTION_BYTES", 1)
+@pytest.mark.cluster
+def test_only_the_tasks_that_count_are_committed(options: WriteOptions) -> None:
+    this, run = work(), transactions.new_run()
+    tasks = [write(options, this, run, batch(b"%d" % task), task=task) for task in (0, 1)]
+    write(options, this, run, batch(b"1"), task=1)
+    tasks.append(write(options, this, run, task=2))
+    assert not visible(options)
+    transactions.commit(options, [*tasks, None])
+    assert visible(options) == Counter([b"0", b"1"])
+    transactions.commit(options, tasks)
+    again = write(options, this, transactions.new_run(), batch(b"0", b"1"))
+    assert again.token is None
+    transactions.commit(options, [again])
+    assert visible(options) == Counter([b"0", b"1"])
 
 
-def test_a_run_that_fails_while_spark_makes_its_rows_is_finished_by_the_next(
+@pytest.mark.cluster
+def test_a_later_run_fences_the_one_before_it(options: WriteOptions) -> None:
+    this, old = work(), transactions.new_run()
+    lost = [write(options, this, old, batch(b"old"), task=task) for task in range(3)]
+    done = write(options, this, transactions.new_run(), batch(b"new"))
+    with pytest.raises(InvalidProducerEpochError, match="later instance"):
+        write(options, this, old, batch(b"old"), task=4)
+    with pytest.raises(DeliveryError, match="is not committed"):
+        transactions.commit(options, lost)
+    transactions.commit(options, [done])
+    transactions.commit(options, lost)
+    assert visible(options) == Counter([b"new"])
+
+
+@pytest.mark.cluster
+def test_what_a_run_has_aborted_is_not_visible_and_holds_nobody_up(options: WriteOptions) -> None:
+    this = work()
+    transactions.abort(options, [write(options, this, transactions.new_run(), batch(b"1")), None])
+    with Producer(bootstrap_servers=options.bootstrap_servers) as producer:
+        for partition in range(3):
+            producer.send(options.topic or "", b"after", partition=partition)
+    assert visible(options) == Counter({b"after": 3})
+    transactions.commit(options, [write(options, this, transactions.new_run(), batch(b"2"))])
+    assert visible(options) == Counter({b"after": 3, b"2": 1})
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("tasks", [1, 2, 9])
+@pytest.mark.parametrize("begun", [{0, 3, 4, 5}, {5}, set(range(6))])
+def test_a_run_may_have_other_tasks_than_one_that_was_lost(options: WriteOptions, begun: set[int], tasks: int) -> None:
+    this, lost, values = work(), transactions.new_run(), [b"%d" % (number // 2) for number in range(60)]
+    for task in begun:
+        write(options, this, lost, batch(*values[task::6]), task=task)
+    for _ in range(2):
+        whole_run(options, this, values, tasks)
+        assert visible(options) == Counter(values)
+
+
+@pytest.mark.cluster
+def test_a_run_that_fails_while_spark_makes_its_rows_leaves_nothing(
     options: WriteOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one_by_one(monkeypatch)
-    who, values = name(), [b"%d" % number for number in range(300)]
+    monkeypatch.setattr(sink, "_PORTION_BYTES", 1)
+    this, values = work(), numbered(300)
 
     def breaking_off() -> Iterator[pa.RecordBatch]:
-        yield batch(values[:100])
-        deadline_s = time.monotonic() + 60
-        while written(options).total() < 100:
-            assert time.monotonic() < deadline_s, "the first rows are not written before the next ones come"
+        yield batch(*values[:100])
+        deadline = time.monotonic() + LIMIT_S
+        while visible(options, "read_uncommitted").total() < 100:
+            assert time.monotonic() < deadline, "the first rows are not written before the next ones come"
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        sink.write_once(options, who, breaking_off())
+        transactions.write_in_transaction(options, this, transactions.new_run(), 0, breaking_off())
+    assert not visible(options)
     for _ in range(2):
-        assert sink.write_once(options, who, [batch(values[200:]), batch(values[:200])]).records == 300
-        assert written(options) == Counter(values)
+        whole_run(options, this, values[::-1], 2)
+        assert visible(options) == Counter(values)
 
 
-def test_two_runs_of_one_name_at_the_same_time_write_everything_once(
+@pytest.mark.cluster
+def test_a_task_that_was_given_up_adds_nothing_while_and_after_a_later_run_writes(
     options: WriteOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one_by_one(monkeypatch)
-    who, values = name(), [b"%d" % number for number in range(300)]
+    monkeypatch.setattr(sink, "_PORTION_BYTES", 1)
+    this, values = work(), numbered(60)
 
-    def overtaken() -> Iterator[pa.RecordBatch]:
-        yield batch(values[:100])
-        assert sink.write_once(options, who, [batch(values[::-1])]).records == 300
-        yield batch(values[100:200])
-        yield batch(values[200:])
+    def given_up() -> Iterator[pa.RecordBatch]:
+        yield batch(*values[:5])
+        deadline = time.monotonic() + LIMIT_S
+        while visible(options, "read_uncommitted").total() < 5:
+            assert time.monotonic() < deadline, "the first rows are not written before the next ones come"
+        whole_run(options, this, values, 2)
+        yield batch(*values[5:])
 
-    assert sink.write_once(options, who, overtaken()).records == 300
-    assert written(options) == Counter(values)
-
-
-def test_two_runs_at_the_same_time_agree_where_rows_without_a_key_go(
-    options: WriteOptions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As with spark.speculation, of a plan that shuffles: neither sees what the other has under way."""
-    one_by_one(monkeypatch)
-    monkeypatch.setattr(rows_to_records, "KEYLESS_RUN", 100)
-    who, values = name(), [b"%d" % number for number in range(200)]
-
-    def keyless(numbers: list[bytes]) -> pa.RecordBatch:
-        return pa.RecordBatch.from_pydict({"value": numbers})
-
-    def overtaken() -> Iterator[pa.RecordBatch]:
-        yield keyless(values[:100])
-        assert sink.write_once(options, who, [keyless(values[100:]), keyless(values[:100])]).records == 200
-        yield keyless(values[100:])
-
-    assert sink.write_once(options, who, overtaken()).records == 200
-    assert written(options) == Counter(values)
+    with pytest.raises(QuorumlogError):
+        transactions.write_in_transaction(options, this, transactions.new_run(), 5, given_up())
+    assert visible(options) == Counter(values)
 
 
-def test_runs_that_stumble_over_each_other_come_to_an_end(
-    options: WriteOptions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one_by_one(monkeypatch)
-    monkeypatch.setattr(rows_to_records, "BATCH_BYTES", 1 << 10)
-    who, values = name(), [b"%05d" % number for number in range(4_000)]
+@pytest.mark.cluster
+def test_of_runs_at_the_same_time_one_is_committed(options: WriteOptions) -> None:
+    """As with copies of a checkpoint: the others fail, or learn that the work is committed."""
+    this, values, ready = work(), numbered(200), threading.Barrier(3)
 
-    def run(seed: int) -> int:
+    def run(seed: int) -> bool:
         mine = random.Random(seed).sample(values, len(values))
-        return sink.write_once(options, who, [batch(mine[first : first + 50]) for first in range(0, 4_000, 50)]).records
+        ready.wait(LIMIT_S)
+        try:
+            whole_run(options, this, mine, seed + 1)
+        except QuorumlogError:
+            return False
+        return True
 
     with ThreadPoolExecutor(3) as pool:
-        assert list(pool.map(run, range(3))) == [4_000] * 3
-    assert written(options) == Counter(values)
+        outcomes = list(pool.map(run, range(3)))
+    assert any(outcomes)
+    assert visible(options) == Counter(values)
 
 
-def test_what_retention_has_taken_is_not_written_again(options: WriteOptions) -> None:
-    who, values = name(), [b"%d" % number for number in range(300)]
-    broken_off(options, who, batch(values), 2)
-    partitions = [TopicPartition(options.topic or "", number) for number in range(3)]
-    with (
-        Admin(bootstrap_servers=options.bootstrap_servers) as admin,
-        Consumer(bootstrap_servers=options.bootstrap_servers) as consumer,
-    ):
-        before = consumer.end_offsets(partitions)
-        admin.delete_records(dict.fromkeys(partitions[:2], -1))
-        with pytest.raises(DeliveryError, match="retention or compaction has removed some of it"):
-            sink.write_once(options, who, [batch(values[::-1])])
-        assert consumer.end_offsets(partitions[:2]) == {place: before[place] for place in partitions[:2]}
-        # The same rows in the same order are the same batches, and the log recognises those that are gone.
-        if not consumer.end_offsets(partitions[2:])[partitions[2]]:
-            sink.write_once(options, who, [batch(values)])
-        assert sum(consumer.end_offsets(partitions).values()) == 300
-
-
-def test_what_is_there_counts_whatever_codec_and_limits_it_was_written_under(options: WriteOptions) -> None:
-    who, values = name(), [b"%d" % number * 1_000 for number in range(100)]
-    broken_off(options, who, batch(values), 2)
+@pytest.mark.cluster
+def test_nothing_is_added_to_what_is_committed(options: WriteOptions) -> None:
+    """Whatever the rows are, and also if retention has removed those that were written."""
+    this = work()
+    whole_run(options, this, [b"0", b"1"], 2)
+    whole_run(options, this, [b"0", b"more", b"rows"], 1)
+    assert visible(options) == Counter([b"0", b"1"])
     with Admin(bootstrap_servers=options.bootstrap_servers) as admin:
-        admin.alter_configs({options.topic or "": {"max.message.bytes": 20_000}})
-    assert sink.write_once(dataclasses.replace(options, compression="none"), who, [batch(values)]).records == 100
-    assert written(options) == Counter(values)
+        admin.delete_records({TopicPartition(options.topic or "", number): -1 for number in range(3)})
+    whole_run(options, this, [b"0", b"1"], 3)
+    assert not visible(options)
 
 
-def test_a_topic_that_is_created_anew_gets_all_rows_again(options: WriteOptions) -> None:
-    who, values = name(), [b"%d" % number for number in range(100)]
-    broken_off(options, who, batch(values), 3)
+@pytest.mark.cluster
+def test_a_former_instance_of_a_query_is_fenced(options: WriteOptions) -> None:
+    this = work()
+    open_still = write(options, this, transactions.new_run(), batch(b"new"))
+    before = this._replace(number=this.number - 1)
+    with pytest.raises(QuorumlogError, match="another instance has taken over"):
+        write(options, before, transactions.new_run(), batch(b"old"))
+    transactions.commit(options, [open_still])
+    assert visible(options) == Counter([b"new"])
+
+
+@pytest.mark.parametrize(
+    "writer", [transactions.TransactionalStreamWriter, transactions.TransactionalWriter], ids=["stream", "job"]
+)
+def test_all_tasks_of_a_run_know_that_it_is_one_and_another_run_is_another(
+    writer: type[transactions.TransactionalStreamWriter | transactions.TransactionalWriter],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Spark makes one writer for each run, and pickles it for its tasks."""
+    given: list[tuple[Work, int, int]] = []
+
+    def written(options: object, this: Work, run: int, task: int, batches: object) -> None:
+        given.append((this, run, task))
+
+    monkeypatch.setattr(transactions, "write_in_transaction", written)
+    properties = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "3"}
+    task = SimpleNamespace(getLocalProperty=properties.get, partitionId=lambda: 4)
+    monkeypatch.setattr(transactions, "TaskContext", SimpleNamespace(get=lambda: task))
+    for made in (writer(WriteOptions("nowhere:1", "t", "job", "none", 3)) for _ in range(2)):
+        for _ in range(3):
+            pickle.loads(pickle.dumps(made)).write(iter(()))
+    expected = "spark-q" if writer is transactions.TransactionalStreamWriter else "job"
+    assert {(this, task) for this, _, task in given} == {(Work(expected, 3), 4)}
+    runs = [run for _, run, _ in given]
+    assert runs[:3] == [runs[0]] * 3 and runs[3:] == [runs[3]] * 3 and runs[0] < runs[3]
+
+
+def test_numbers_of_runs_are_even_and_rise() -> None:
+    """The number after that of a run means that the run is over."""
+    runs = [transactions.new_run() for _ in range(1_000)]
+    assert all(run % 2 == 0 for run in runs)
+    time.sleep(0.001)
+    assert transactions.new_run() > max(runs)
+
+
+# -- work of an earlier version ---------------------------------------------------------------------------------------
+
+
+def begun_before_transactions(options: WriteOptions, this: Work, *, complete: bool) -> None:
+    """Stores what a version without transactions has stored of a piece of work."""
+    nodes = nodes_at(options.bootstrap_servers)
+    begun_work._claim(
+        nodes, f"{this.name}-begun", this.number, json.dumps({"n": "5a0c", "t": 1_700_000_000_000}).encode()
+    )
+    if complete:
+        begun_work._claim(nodes, f"{this.name}-all", this.number, json.dumps({"tasks": 2, "records": 4}).encode())
+
+
+@pytest.mark.cluster
+def test_what_an_earlier_version_has_written_is_not_written_again(options: WriteOptions) -> None:
+    this = work()
+    begun_before_transactions(options, this, complete=True)
+    whole_run(options, this, [b"written before"], 2)
+    assert not visible(options)
+    whole_run(options, this._replace(number=this.number + 1), [b"next"], 2)
+    assert visible(options) == Counter([b"next"])
+
+
+@pytest.mark.cluster
+def test_what_an_earlier_version_has_not_completed_is_told(options: WriteOptions) -> None:
+    this = work()
+    begun_before_transactions(options, this._replace(number=this.number - 1), complete=True)
+    begun_before_transactions(options, this, complete=False)
+    with pytest.raises(DeliveryError, match="run it with that version until it is done, then continue with this one"):
+        write(options, this, transactions.new_run(), batch(b"perhaps there"))
+    begun_before_transactions(options, this, complete=True)
+    assert write(options, this, transactions.new_run(), batch(b"there")).token is None
+    assert not visible(options)
+
+
+@pytest.mark.cluster
+def test_work_that_may_have_been_committed_and_forgotten_is_not_written(
+    options: WriteOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    this = work()
+    monkeypatch.setattr(transactions, "_FORGOTTEN_MS", -1)
+    first = write(options, this, transactions.new_run(), batch(b"1"))
+    with pytest.raises(DeliveryError, match="was started more than 360 days ago, and the cluster has forgotten"):
+        write(options, this, transactions.new_run(), batch(b"1"))
+    with pytest.raises(DeliveryError, match="is not committed"):
+        transactions.commit(options, [first])
+    following = this._replace(number=this.number + 1)
+    transactions.commit(options, [write(options, following, transactions.new_run(), batch(b"2"))])
+    assert visible(options) == Counter([b"2"])
+
+
+def test_a_cluster_without_transactions_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs = "__transactions needs feature level 3, the cluster is at 2: upgrade all nodes, then the features"
+
+    def refuse(*request: object) -> None:
+        raise UnsupportedVersionError(needs)
+
+    monkeypatch.setattr(transactions, "begin_work", lambda *given: begun_work.BegunWork(True, 5, True))
+    monkeypatch.setattr(transactions, "init_transaction", refuse)
+    with pytest.raises(DeliveryError, match=f"{needs}. Until then, write at least once: a stream with option transac"):
+        write(WriteOptions("127.0.0.1:1", "t", None, "none"), work(), 2, batch(b"1"))
+
+
+# -- rows -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.cluster
+def test_a_topic_that_is_created_anew_gets_all_rows(options: WriteOptions) -> None:
+    this, values = work(), numbered(100)
+    write(options, this, transactions.new_run(), batch(*values))
     with Admin(bootstrap_servers=options.bootstrap_servers) as admin:
         admin.delete_topics([options.topic or ""])
         with pytest.raises(DeliveryError, match="does not exist: create it first"):
-            sink.write_once(options, who, [batch(values)])
+            write(options, this, transactions.new_run(), batch(*values))
         admin.create_topics([NewTopic(options.topic or "", 2, 1)])
     for _ in range(2):
-        sink.write_once(options, who, [batch(values[::-1])])
-        assert written(options) == Counter(values)
+        whole_run(options, this, values[::-1], 3)
+        assert visible(options) == Counter(values)
 
 
+@pytest.mark.cluster
 def test_who_adds_the_partition_that_was_missing_may_go_on(options: WriteOptions) -> None:
-    who = name()
+    this = work()
     far = pa.RecordBatch.from_pydict({"value": [b"1", b"2"], "partition": pa.array([0, 4], pa.int32())})
     with pytest.raises(DeliveryError, match=r"a row names partition 4 of topic .*, which has 3 \(0 to 2\)"):
-        sink.write_once(options, who, [far])
+        write(options, this, transactions.new_run(), far)
     with Admin(bootstrap_servers=options.bootstrap_servers) as admin:
         admin.create_partitions({options.topic or "": NewPartitions(5)})
     for _ in range(2):
-        sink.write_once(options, who, [far])
-        assert written(options) == Counter([b"1", b"2"])
+        transactions.commit(options, [write(options, this, transactions.new_run(), far)])
+        assert visible(options) == Counter([b"1", b"2"])
 
 
-def test_nothing_is_added_to_what_was_complete(options: WriteOptions) -> None:
-    """A job that is run again on fewer cores has fewer tasks: the rows of the others would be written twice."""
-    first = [name(), name()._replace(task=1)]
-    tasks = [first[0], first[1]._replace(work=first[0].work)]
-    done = [sink.write_once(options, who, [batch([b"%d" % who.task])]) for who in tasks]
-    sink.end(options, done)
-    again = [sink.write_once(options, who, [batch([b"%d" % who.task])]) for who in tasks]
-    sink.end(options, again)
-    for rows in ([b"0", b"1"], [b"0", b"more"]):
-        everything = sink.write_once(options, tasks[0], [batch(rows)])
-        with pytest.raises(DeliveryError, match="has 2 records in 1 tasks, one that was complete before had 2 records"):
-            sink.end(options, [everything])
-    with pytest.raises(DeliveryError, match="not among its task's rows now"):
-        sink.write_once(options, tasks[1], [batch([b"other"])])
-    assert written(options) == Counter([b"0", b"1"])
-
-
-def divided(values: list[bytes], tasks: int) -> list[pa.RecordBatch]:
-    return [batch(values[task::tasks]) for task in range(tasks)]
-
-
-@pytest.mark.parametrize("begun", [{0, 3, 4, 5}, {1}, {5}, set(range(6))])
-@pytest.mark.parametrize("tasks", [1, 2])
-def test_a_run_with_fewer_tasks_finds_what_the_lost_ones_have_written(
-    options: WriteOptions, begun: set[int], tasks: int
-) -> None:
-    who, values = name(), [b"%d" % (number // 2) for number in range(60)]
-    first = divided(values, 6)
-    for task in begun:
-        broken_off(options, who._replace(task=task), first[task], 2)
-    for _ in range(2):
-        shares = divided(values, tasks)
-        sink.end(options, [sink.write_once(options, who._replace(task=n), [share]) for n, share in enumerate(shares)])
-        assert written(options) == Counter(values)
-
-
-def whole_run(options: WriteOptions, who: runs.Name, values: list[bytes], tasks: int, run: str) -> None:
-    shares = enumerate(divided(values, tasks))
-    sink.end(options, [sink.write_once(options, who._replace(task=n), [share], run) for n, share in shares])
-
-
-def test_a_task_that_was_given_up_adds_nothing_after_a_run_with_fewer_tasks(
-    options: WriteOptions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one_by_one(monkeypatch)
-    who, values = name(), [b"%d" % number for number in range(60)]
-    mine = values[5::6]
-
-    def given_up() -> Iterator[pa.RecordBatch]:
-        yield batch(mine[:5])
-        deadline_s = time.monotonic() + 60
-        while written(options).total() < 5:
-            assert time.monotonic() < deadline_s, "the first rows are not written before the next ones come"
-        whole_run(options, who, values, 2, "second run")
-        yield batch(mine[5:])
-
-    with pytest.raises(DeliveryError, match="was deleted: its earlier holders can no longer write"):
-        sink.write_once(options, who._replace(task=5), given_up(), "first run")
-    assert written(options) == Counter(values)
-    whole_run(options, who, values, 2, "third run")
-    assert written(options) == Counter(values)
-
-
-def test_a_task_that_was_given_up_before_its_first_batch_writes_nothing(
-    options: WriteOptions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was sure to be new, and no longer looks what exists."""
-    who, values = name(), [b"%d" % number for number in range(60)]
-    write_first, begun = sink._write_first, []
-
-    def stopped(to: WriteOptions, task: runs.Name, *rest: Any) -> bool:
-        if task.task == 5 and not begun:
-            begun.append(task)
-            whole_run(options, who, values, 2, "second run")
-        return write_first(to, task, *rest)
-
-    monkeypatch.setattr(sink, "_write_first", stopped)
-    with pytest.raises(DeliveryError, match="was deleted: its earlier holders can no longer write"):
-        sink.write_once(options, who._replace(task=5), [batch(values[5::6])], "first run")
-    assert begun
-    assert written(options) == Counter(values)
-
-
-def test_a_task_that_was_given_up_and_begins_while_the_run_ends_writes_nothing(
-    options: WriteOptions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No producer has its name when the run lists the names."""
-    who, values = name(), [b"%d" % number for number in range(60)]
-    sink.write_once(options, who, [batch(values[0::6])], "first run")
-    complete = runs.complete
-
-    def late(*given: Any) -> None:
-        sink.write_once(options, who._replace(task=5), [batch(values[5::6])], "first run")
-        complete(*given)
-
-    monkeypatch.setattr(runs, "complete", late)
-    whole_run(options, who, values, 2, "second run")
-    assert written(options) == Counter(values)
-
-
-def test_what_a_lost_task_wrote_to_a_topic_that_was_created_anew_counts(options: WriteOptions) -> None:
-    who, values = name(), [b"%d" % number for number in range(60)]
-    topic, lost = options.topic or "", who._replace(task=5)
-    sink.write_once(options, lost, [batch(values[5::6])], "first run")
-    with Admin(bootstrap_servers=options.bootstrap_servers) as admin:
-        admin.delete_topics([topic])
-        admin.create_topics([NewTopic(topic, 2, 1)])
-    sink.write_once(options, lost, [batch(values[5::6])], "second run")
-    whole_run(options, who, values, 2, "third run")
-    assert written(options) == Counter(values)
-
-
-def test_a_run_with_more_tasks_writes_nothing_twice(options: WriteOptions) -> None:
-    who, values = name(), [b"%d" % number for number in range(60)]
-    sink.write_once(options, who, [batch(values)])
-    shares = divided(values, 6)
-    for task in range(1, 6):
-        sink.write_once(options, who._replace(task=task), [shares[task]])
-    with pytest.raises(DeliveryError, match="or its tasks are divided otherwise"):
-        sink.write_once(options, who, [shares[0]])
-    assert written(options) == Counter(values)
-
-
-def test_other_rows_of_a_lost_task_are_noticed(options: WriteOptions) -> None:
-    who = name()
-    sink.write_once(options, who._replace(task=7), [batch([b"other"])])
-    alone = sink.write_once(options, who, [batch([b"found"])])
-    with pytest.raises(DeliveryError, match="an earlier run of this batch was divided into more than 1 tasks"):
-        sink.end(options, [alone])
-
-
+@pytest.mark.cluster
 def test_topics_of_rows_may_differ_from_batch_to_batch(options: WriteOptions, monkeypatch: pytest.MonkeyPatch) -> None:
-    one_by_one(monkeypatch)
+    monkeypatch.setattr(sink, "_PORTION_BYTES", 1)
     other = f"{options.topic}-other"
     with Admin(bootstrap_servers=options.bootstrap_servers) as admin:
         admin.create_topics([NewTopic(other, 2, 1)])
@@ -366,80 +352,75 @@ def test_topics_of_rows_may_differ_from_batch_to_batch(options: WriteOptions, mo
         pa.RecordBatch.from_pydict({"topic": [topic] * 3, "value": [b"1", b"2", b"3"]})
         for topic in (options.topic, other, options.topic)
     ]
-    who = name()
+    this = work()
     for _ in range(2):
-        assert sink.write_once(by_column, who, rows).records == 9
-    assert written(options) == Counter({b"1": 2, b"2": 2, b"3": 2})
-    assert written(dataclasses.replace(options, topic=other)) == Counter([b"1", b"2", b"3"])
+        transactions.commit(by_column, [write(by_column, this, transactions.new_run(), *rows)])
+    assert visible(options) == Counter({b"1": 2, b"2": 2, b"3": 2})
+    assert visible(dataclasses.replace(options, topic=other)) == Counter([b"1", b"2", b"3"])
 
 
-def test_a_second_run_goes_by_the_partitions_that_the_first_one_saw(options: WriteOptions) -> None:
-    who, values = name(), [b"%d" % number for number in range(100)]
-    broken_off(options, who, batch(values), 1)
-    with Admin(bootstrap_servers=options.bootstrap_servers) as admin:
-        admin.create_partitions({options.topic or "": NewPartitions(7)})
-    sink.write_once(options, who, [batch(values)])
-    assert written(options) == Counter(values)
-
-
-def test_a_run_with_other_rows_is_refused_and_adds_nothing(options: WriteOptions) -> None:
-    who = name()
-    sink.write_once(options, who, [batch([b"a", b"b"])])
-    with pytest.raises(DeliveryError, match="does not give the same rows each time"):
-        sink.write_once(options, who, [batch([b"a", b"c", b"d"])])
-    with pytest.raises(DeliveryError, match="does not give the same rows each time"):
-        sink.write_once(options, who, [])
-    assert written(options) == Counter([b"a", b"b"])
-
-
-def test_a_former_instance_of_a_query_is_fenced(options: WriteOptions) -> None:
-    who = name(epoch=3)
-    sink.write_once(options, who, [batch([b"new"])])
-    with pytest.raises(Exception, match="another instance has taken over"):
-        sink.write_once(options, who._replace(epoch=2), [batch([b"old"])])
-    assert written(options) == Counter([b"new"])
-
-
+@pytest.mark.cluster
 def test_a_task_without_rows_writes_nothing(options: WriteOptions) -> None:
-    assert sink.write_once(options, name(), []).records == 0
+    assert write(options, work(), transactions.new_run()).writer is None
     assert sink.write_through(options, 0, []).records == 0
-    assert written(options) == Counter()
+    assert visible(options) == Counter()
 
 
+@pytest.mark.cluster
 def test_a_write_without_a_name_is_passed_through(options: WriteOptions) -> None:
     for _ in range(2):
-        assert sink.write_through(options, 0, [batch([b"a"]), batch([b"b"])]).records == 2
-    assert written(options) == Counter({b"a": 2, b"b": 2})
+        assert sink.write_through(options, 0, [batch(b"a"), batch(b"b")]).records == 2
+    assert visible(options) == Counter({b"a": 2, b"b": 2})
 
 
+@pytest.mark.cluster
+def test_rows_without_a_timestamp_have_that_of_the_first_run(
+    options: WriteOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    this, times = work(), list[int]()
+    send_rows = sink.send_rows
+
+    def noted(*given: object) -> int:
+        times.append(given[-1])  # type: ignore[arg-type]
+        return send_rows(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(sink, "send_rows", noted)
+    for _ in range(2):
+        run = transactions.new_run()
+        for task in range(2):
+            write(options, this, run, batch(b"1"), task=task)
+    assert len(times) == 4 and len(set(times)) == 1
+
+
+@pytest.mark.cluster
 def test_a_row_may_be_as_large_as_its_topic_takes(options: WriteOptions) -> None:
     with Admin(bootstrap_servers=options.bootstrap_servers) as admin:
         admin.alter_configs({options.topic or "": {"max.message.bytes": 4 << 20}})
-    who, large = name(), batch([random.Random(1).randbytes(3 << 20), b"small"])
-    for _ in range(2):
-        assert sink.write_once(options, who, [large]).records == 2
-    assert written(options) == Counter(large.column("value").to_pylist())
+    values = [random.Random(1).randbytes(3 << 20), b"small"]
+    whole_run(options, work(), values, 1)
+    assert visible(options) == Counter(values)
 
 
+@pytest.mark.cluster
 def test_batches_are_cut_to_what_the_topic_takes(options: WriteOptions) -> None:
     with Admin(bootstrap_servers=options.bootstrap_servers) as admin:
         admin.alter_configs({options.topic or "": {"max.message.bytes": 10_000}})
-    who, values = name(), [random.Random(number).randbytes(700) for number in range(300)]
-    for _ in range(2):
-        assert sink.write_once(options, who, [batch(values)]).records == 300
-    assert sink.write_through(options, 0, [batch(values)]).records == 300
-    assert written(options) == Counter(values * 2)
+    values = [random.Random(number).randbytes(700) for number in range(300)]
+    whole_run(options, work(), values, 1)
+    assert sink.write_through(options, 0, [batch(*values)]).records == 300
+    assert visible(options) == Counter(values * 2)
 
 
+@pytest.mark.cluster
 def test_what_cannot_be_delivered_names_the_topic_and_the_reason(options: WriteOptions) -> None:
     where = rf"topic {options.topic} partition \d cannot be written to:"
     for size in (2 << 20, 9 << 20):
-        large = batch([random.Random(1).randbytes(size)])
+        large = batch(random.Random(1).randbytes(size))
         line = rf"{where} a row of {size // 1_000}\d\d\d bytes is larger than the topic takes: raise its max.message.by"
         with pytest.raises(DeliveryError, match=line):
-            sink.write_once(options, name(), [large])
+            write(options, work(), transactions.new_run(), large)
         with pytest.raises(DeliveryError, match=line):
             sink.write_through(options, 0, [large])
     elsewhere = WriteOptions(options.bootstrap_servers, "nowhere", None, "none")
     with pytest.raises(DeliveryError, match="topic 'nowhere' does not exist"):
-        sink.write_through(elsewhere, 0, [batch([b"a"])])
+        sink.write_through(elsewhere, 0, [batch(b"a")])

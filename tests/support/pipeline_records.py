@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
+from quorumlog.sdk.isolation import IsolationLevel
 
 Row = dict[str, Any]
 #: A record's key, and the window's start in milliseconds.
@@ -25,6 +26,7 @@ PARTITIONS = 3
 BEGINNING_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 STEP_MS = 90_000
 HOUR_MS = 3_600_000
+_LIMIT_S = 30
 #: Options of window_totals that make the windows of :func:`windows`.
 TOTALS_OPTIONS = ["--field", "amount", "--window", "1 hour", "--watermark", "10 hours"]
 
@@ -50,42 +52,38 @@ def fill(cluster: LocalCluster, topic: str) -> None:
 
 
 @contextmanager
-def counter_of(cluster: LocalCluster, topic: str) -> Iterator[Callable[[], int]]:
-    """Says, as often as it is asked, how many records a topic holds."""
-    with Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+def counter_of(
+    cluster: LocalCluster, topic: str, isolation_level: IsolationLevel = "read_uncommitted"
+) -> Iterator[Callable[[], int]]:
+    """Says, as often as it is asked, how many offsets a topic has: also those of open transactions."""
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers, isolation_level=isolation_level) as consumer:
         partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
         yield lambda: sum(consumer.end_offsets(partitions).values())
 
 
-def records_in(cluster: LocalCluster, topic: str) -> int:
-    """Returns the number of records of a topic."""
-    with counter_of(cluster, topic) as count:
-        return count()
-
-
-def contents(cluster: LocalCluster, topic: str) -> list[Row]:
-    """All that a topic holds, partition by partition in order."""
-    left = records_in(cluster, topic)
-    tables: list[pa.Table] = []
-    with Consumer(topic, bootstrap_servers=cluster.bootstrap_servers) as consumer:
-        while left:
-            tables.append(consumer.poll_arrow(timeout_ms=1_000))
-            left -= tables[-1].num_rows
-    assert left == 0
-    return [row for table in tables for row in table.to_pylist()]
-
-
-def values_in(servers: str, topic: str, isolation_level: str = "read_committed") -> Counter[bytes]:
-    """Returns the values of a topic, counted. Offsets are not: some have no record."""
-    values: Counter[bytes] = Counter()
+def table_of(servers: str, topic: str, isolation_level: IsolationLevel = "read_committed") -> pa.Table:
+    """All that a topic holds, partition by partition in order. Records are fewer than offsets: some are markers."""
     with Consumer(
         topic, bootstrap_servers=servers, auto_offset_reset="earliest", isolation_level=isolation_level
     ) as consumer:
         ends = consumer.end_offsets([(topic, number) for number in consumer.partitions_for_topic(topic)])
-        deadline = time.monotonic() + 30
-        while any(consumer.position(where) < end for where, end in ends.items()) and time.monotonic() < deadline:
-            values.update(consumer.poll_arrow(timeout_ms=500).column("value").to_pylist())
-    return values
+        tables = [consumer.poll_arrow(timeout_ms=0)]
+        deadline = time.monotonic() + _LIMIT_S
+        while any(consumer.position(where) < end for where, end in ends.items()):
+            assert time.monotonic() < deadline, f"{topic} ends at {ends}"
+            tables.append(consumer.poll_arrow(timeout_ms=500))
+    return pa.concat_tables(tables)
+
+
+def contents(cluster: LocalCluster, topic: str) -> list[Row]:
+    """The committed records of a topic."""
+    rows: list[Row] = table_of(cluster.bootstrap_servers, topic).to_pylist()
+    return rows
+
+
+def values_in(servers: str, topic: str, isolation_level: IsolationLevel = "read_committed") -> Counter[bytes]:
+    """The values of a topic, counted."""
+    return Counter(table_of(servers, topic, isolation_level).column("value").to_pylist())
 
 
 def by_key(rows: list[Row]) -> tuple[dict[bytes, list[Row]], Counter[str]]:

@@ -45,7 +45,6 @@ _SPARKS_RIGHTS = (
     (ResourceType.TOPIC, ACLOperation.WRITE),
     (ResourceType.GROUP, ACLOperation.READ),
     (ResourceType.PRODUCER_NAME, ACLOperation.WRITE),
-    (ResourceType.PRODUCER_NAME, ACLOperation.DELETE),
 )
 _FILE = Path(tempfile.gettempdir(), f"secured-spark-{os.getpid()}.properties")
 #: Of the cluster that was made last: tests have one at a time.

@@ -72,8 +72,7 @@ def main(servers: str, source: str, target: str, checkpoint: str, trouble: str) 
     records = spark.readStream.format("quorumlog").options(**options).load()
     pad = f.udf(troubled(servers, target, Path(f"{checkpoint}-trouble"), trouble), BinaryType())
     rows = records.select("key", pad("value").alias("value"), "partition")
-    copy = rows.writeStream.format("quorumlog").options(**reached, topic=target, transactional="true")
-    copy = copy.option("checkpointLocation", checkpoint)
+    copy = rows.writeStream.format("quorumlog").options(**reached, topic=target, checkpointLocation=checkpoint)
     copy.trigger(availableNow=True).start().awaitTermination()
 
 

@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from quorumlog.sdk.spark import write_attempt as runs
 from quorumlog.sdk.spark.errors import OptionError
-from quorumlog.sdk.spark.nodes import nodes_at
 from quorumlog.sdk.spark.pipelines import job, parquet_input
 from quorumlog.sdk.spark.write_options import parse_write_options
 
@@ -36,10 +34,10 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> job.Parser:
     parser = job.Parser(
         NAME,
-        "Writes Parquet files to a topic. Run again under the same --transaction-id it adds what is missing, and"
-        " nothing twice.\nFiles with the columns topic, partition and offset, as archive writes them, are written in"
-        " that order per key.\nOld records are kept for the topic's retention.ms after this job has written them:"
-        " set retention.ms=-1 to keep them permanently.",
+        "Writes Parquet files to a topic, in one transaction: readers see all records or none. Run again under the same"
+        " --transaction-id it starts again, or adds nothing if it was done.\nFiles with the columns topic, partition"
+        " and offset, as archive writes them, are written in that order per key.\nOld records are kept for the topic's"
+        " retention.ms after this job has written them: set retention.ms=-1 to keep them permanently.",
         "python -m quorumlog.sdk.spark.pipelines.backfill --bootstrap-servers 127.0.0.1:19092 --from archive/orders"
         " \\\n    --to orders-again --transaction-id orders-again-1",
     )
@@ -48,8 +46,11 @@ def _parser() -> job.Parser:
     parser.add_argument("--transaction-id", required=True, metavar="ID", help="permanent name of this job")
     parser.add_argument(
         "--tasks", type=int, default=16, metavar="N",
-        help="tasks to write in, the same in every run under one id; each holds its rows in memory, at most 1 GiB"
-        " (default: 16)",
+        help="tasks to write in (default: 16)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--transaction-timeout", default="1h", metavar="TIME",
+        help="how long it may take to write, at most 1h (default: 1h); divide more with --where, under several ids",
     )  # fmt: skip
     parser.add_argument("--where", metavar="CONDITION", help="only these rows, such as \"date >= '2026-01-01'\" (SQL)")
     parser.add_argument("--keep-partitions", action="store_true", help="write each record to the partition it had")
@@ -62,6 +63,7 @@ def _parser() -> job.Parser:
 
 def _run(given: argparse.Namespace) -> str:
     options = {**job.servers(given), "topic": given.to, "transactionId": given.transaction_id}
+    options["transactionTimeout"] = given.transaction_timeout
     parse_write_options(options, streaming=False)
     if not 1 <= given.tasks <= 10_000:
         raise OptionError(f"--tasks is {given.tasks}: expected 1 to 10000")
@@ -71,24 +73,9 @@ def _run(given: argparse.Namespace) -> str:
     began, total = time.monotonic(), rows.count()
     job.say(f"{NAME}: {total:,} records in {given.tasks} tasks, under {given.transaction_id}")
     records = in_order(rows, given)
-    pin_tasks(given)
     with _told(spark):
         records.write.format("quorumlog").options(**options).mode("append").save()
     return f"{NAME}: done, {total:,} records are in {given.to}, {time.monotonic() - began:.1f} s"
-
-
-def pin_tasks(given: argparse.Namespace) -> None:
-    """Pins the number of tasks: rows are compared with those of an earlier run task by task, so a new task would write
-    duplicates.
-
-    Raises:
-        OptionError: earlier runs under the same id had another number of tasks.
-        QuorumlogError: no node answers.
-    """
-    nodes = nodes_at(job.cluster(given))
-    pinned = runs.pin(nodes, f"{given.transaction_id}-tasks", str(given.tasks))
-    if pinned != str(given.tasks):
-        raise OptionError(f"--tasks is {given.tasks}, and was {pinned} in an earlier run of {given.transaction_id}")
 
 
 def _rows(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
@@ -97,7 +84,7 @@ def _rows(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
 
 
 def in_order(rows: DataFrame, given: argparse.Namespace) -> DataFrame:
-    """Returns the plan: records in tasks that do not depend on the division of the files, in order within each.
+    """Returns the plan: records in tasks, in order within each.
 
     All records of a key are in one task, and so are, with ``--keep-partitions``, all of a partition.
 
@@ -145,7 +132,7 @@ def _told(spark: SparkSession) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise job.StoppedError("stopped: run it again under the same --transaction-id for the rest") from None
+        raise job.StoppedError("stopped: run it again under the same --transaction-id") from None
     finally:
         ended.set()
         telling.join(_POLL_S)
