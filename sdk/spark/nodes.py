@@ -103,6 +103,7 @@ class Nodes:
         self._first = self._bootstrap[0]
         self._channels: dict[str, grpc.Channel] = {}
         self._cache = MetadataCache.empty()
+        self._feature_level = 0
 
     def channel(self, address: str) -> grpc.Channel:
         """Returns the connection to the node at ``host:port``; a new one if its TLS files have changed."""
@@ -183,6 +184,19 @@ class Nodes:
             if not isinstance(refusal, UnknownTopicOrPartitionError):
                 raise refusal
         return {name: self._cache.topics[name] for name in names if name not in errors}
+
+    def feature_level(self, wanted: int) -> int:
+        """Returns the cluster's feature level, or a former one that is ``wanted`` or higher: levels never decrease.
+
+        Raises:
+            NoBrokersAvailableError: no node answers.
+        """
+        if self._feature_level < wanted:
+            self._feature_level = self._first_answer(pb.MetadataRequest()).feature_level
+        if self._feature_level < wanted:
+            # A node may not have received the newest level yet.
+            self._feature_level = self._newest(pb.MetadataRequest()).feature_level
+        return self._feature_level
 
     def look_again(self, names: Iterable[str]) -> dict[str, TopicView]:
         """Returns the existing topics of these names, after the known metadata has proved outdated.

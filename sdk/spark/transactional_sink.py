@@ -19,15 +19,17 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from quorumlog.sdk.errors import QuorumlogError, UnsupportedVersionError
+from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.spark import sink
-from quorumlog.sdk.spark.begun_work import begin_work, is_complete
+from quorumlog.sdk.spark.begun_work import begin_work, has_tasks, is_complete
 from quorumlog.sdk.spark.errors import DeliveryError, plain_errors
-from quorumlog.sdk.spark.nodes import nodes_at
+from quorumlog.sdk.spark.nodes import Nodes, nodes_at
 from quorumlog.sdk.spark.transaction_calls import end_transaction, init_transaction
 from quorumlog.sdk.spark.write_options import WriteOptions
 from quorumlog.sdk.types import TransactionToken
 
+#: Feature level of clusters that have transactions.
+_FEATURE_LEVEL = 3
 #: Low bits of the number of a run: random, and even, because the number after that of a run means that it is over.
 _RANDOM_BITS = 12
 #: Work that was started longer ago may have been committed and forgotten: a transactional id expires after 365 days.
@@ -113,8 +115,10 @@ class TransactionalWriter(DataSourceArrowWriter):
             commit(self._options, messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Aborts what the tasks have written."""
-        abort(self._options, messages)
+        """Aborts what the tasks have written, so that readers need not wait for the timeout."""
+        if not abort(self._options, messages):
+            assert self._options.transaction_id is not None, "the options were checked"
+            abandon(self._options, Work(self._options.transaction_id, self._options.transaction_epoch), self._run)
 
 
 def new_run() -> int:
@@ -131,48 +135,78 @@ def write_in_transaction(
         DeliveryError: rows cannot be written; the message names the topic and the reason.
         InvalidProducerEpochError: a later run has started, or the transaction was open for too long.
     """
-    begun = _begin(options, work, run)
-    if begun is None:
-        return TransactionalRows(work, run, None, None)
-    turn = zlib.crc32(work.name.encode()) + work.number + task
-    with sink.producer_of(options, joins=begun.token) as producer:
-        records = sink.send_rows(options, producer, batches, turn, begun.timestamp_ms)
-        writer = producer.finish() if records else None
+    try:
+        begun = _begin(options, work, run)
+        if begun is None:
+            return TransactionalRows(work, run, None, None)
+        turn = zlib.crc32(work.name.encode()) + work.number + task
+        with sink.producer_of(options, joins=begun.token) as producer:
+            records = sink.send_rows(options, producer, batches, turn, begun.timestamp_ms)
+            writer = producer.finish() if records else None
+    except QuorumlogError as error:
+        raise _with_time(error, options, run) from None
     return TransactionalRows(work, run, begun.token, writer)
+
+
+def _with_time(error: QuorumlogError, options: WriteOptions, run: int) -> QuorumlogError:
+    """Returns the error of a run, with what to do if the run takes longer than its transaction may be open."""
+    age_ms = time.time_ns() // 1_000_000 - (run >> _RANDOM_BITS) // 1_000
+    if age_ms <= options.transaction_timeout_ms:
+        return error
+    return DeliveryError(
+        f"{error.message}. The transaction was started up to {age_ms // 1_000} s ago, and is aborted after"
+        f" {options.transaction_timeout_ms // 1_000} s: raise option transactionTimeout (1h at most), or write less at"
+        " once: limit what a micro-batch reads (maxOffsetsPerTrigger), or divide the job"
+    )
 
 
 def _begin(options: WriteOptions, work: Work, run: int) -> _Begun | None:
     """Starts the transaction of a run, or returns the one that another of its tasks has started; None if the work is
     committed."""
     nodes, now_ms = nodes_at(options.bootstrap_servers), time.time_ns() // 1_000_000
-    # First of all: an instance that is behind is refused here, and aborts no transaction of the one that is ahead.
+    _require_transactions(nodes)
+    # Before the transaction: an instance that is behind is refused here, and aborts none of the one that is ahead.
     first = begin_work(nodes, work.name, work.number, run, now_ms)
     if not first.is_transactional:
-        if is_complete(nodes, work.name, work.number):
+        _require_complete(nodes, work)
+        return None
+    started = init_transaction(nodes, work.name, work.number, run, options.transaction_timeout_ms)
+    if started.work_committed:
+        return None
+    if not started.HasField("committed_work"):
+        if has_tasks(nodes, work.name, work.number):
+            _require_complete(nodes, work)
             return None
+        if now_ms - first.timestamp_ms > _FORGOTTEN_MS and not first.is_first:
+            raise DeliveryError(
+                f"number {work.number} of {work.name} was started more than 360 days ago, and the cluster has"
+                " forgotten whether it was committed: see whether its rows are in the topic, and start a query with"
+                " another checkpoint, or another transactionId"
+            )
+    token = TransactionToken(work.name, started.identity.producer_id, started.identity.producer_epoch)
+    return _Begun(token, first.timestamp_ms)
+
+
+def _require_transactions(nodes: Nodes) -> None:
+    """Validates that the cluster has transactions, before anything is stored: until then, the work can be done with
+    an earlier version."""
+    level = nodes.feature_level(_FEATURE_LEVEL)
+    if level < _FEATURE_LEVEL:
+        raise DeliveryError(
+            f"exactly-once writes are transactions, which need feature level {_FEATURE_LEVEL}, and the cluster is at"
+            f" {level}: upgrade all nodes, then the features. Until then, write with quorumlog 0.2, or at least once:"
+            " a stream with option transactional=false, a job without transactionId"
+        )
+
+
+def _require_complete(nodes: Nodes, work: Work) -> None:
+    """Validates that an earlier version has written all rows of the work that it has started."""
+    if not is_complete(nodes, work.name, work.number):
         raise DeliveryError(
             f"number {work.number} of {work.name} was started by quorumlog 0.2 or earlier, which did not write in"
             " transactions, and some of its rows may be visible: run it with that version until it is done, then"
             " continue with this one; or start a query with another checkpoint, or another transactionId"
         )
-    try:
-        started = init_transaction(nodes, work.name, work.number, run, options.transaction_timeout_ms)
-    except UnsupportedVersionError as error:
-        raise DeliveryError(
-            f"exactly-once writes are transactions: {error.message}. Until then, write at least once: a stream with"
-            " option transactional=false, a job without transactionId"
-        ) from None
-    if started.work_committed:
-        return None
-    is_old = now_ms - first.timestamp_ms > _FORGOTTEN_MS
-    if is_old and not first.is_first and not started.HasField("committed_work"):
-        raise DeliveryError(
-            f"number {work.number} of {work.name} was started more than 360 days ago, and the cluster has forgotten"
-            " whether it was committed: see whether its rows are in the topic, and start a query with another"
-            " checkpoint, or another transactionId"
-        )
-    token = TransactionToken(work.name, started.identity.producer_id, started.identity.producer_epoch)
-    return _Begun(token, first.timestamp_ms)
 
 
 def commit(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -191,11 +225,11 @@ def commit(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]
     try:
         end_transaction(nodes, first.token, [each.writer for each in written if each.writer is not None], commit=True)
     except QuorumlogError as error:
-        if not error.definite or not _is_committed(options, first):
-            raise DeliveryError(
-                f"number {first.work.number} of {first.work.name} is not committed: {error.message}. If it takes longer"
-                " than transactionTimeout, raise that, or limit what a micro-batch reads (maxOffsetsPerTrigger)"
-            ) from None
+        if error.definite and _is_committed(options, first):
+            return
+        outcome = "is not committed" if error.definite else "may be committed or not, which its next run will find out"
+        told = DeliveryError(f"number {first.work.number} of {first.work.name} {outcome}: {error.message}")
+        raise _with_time(told, options, first.run) from None
 
 
 def _is_committed(options: WriteOptions, one: TransactionalRows) -> bool:
@@ -208,11 +242,24 @@ def _is_committed(options: WriteOptions, one: TransactionalRows) -> bool:
     return started.work_committed
 
 
-def abort(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Aborts the transaction of a run that has failed, if any of its tasks has written."""
+def abort(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> bool:
+    """Aborts the transaction of a run that has failed. Returns False if no message contains it."""
     tokens = {each.token for each in messages if isinstance(each, TransactionalRows) and each.token is not None}
     for token in tokens:
         try:
             end_transaction(nodes_at(options.bootstrap_servers), token, [], commit=False)
         except QuorumlogError:
             continue  # The next run, or the timeout, aborts it.
+    return bool(tokens)
+
+
+def abandon(options: WriteOptions, work: Work, run: int) -> None:
+    """Aborts the transaction of a run of which no task is done. Its tasks may have written, and started it."""
+    nodes = nodes_at(options.bootstrap_servers)
+    try:
+        _require_transactions(nodes)
+        # Not without that: it would abort the transaction of an instance that is ahead.
+        if begin_work(nodes, work.name, work.number, run, time.time_ns() // 1_000_000).is_transactional:
+            init_transaction(nodes, work.name, work.number, run + 1, options.transaction_timeout_ms)
+    except QuorumlogError:
+        return  # The next run, or the timeout, aborts it.

@@ -13,19 +13,22 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from quorumlog.local import LocalCluster
 from quorumlog.sdk import Admin, NewPartitions, NewTopic, Producer, TopicPartition
-from quorumlog.sdk.errors import InvalidProducerEpochError, QuorumlogError, UnsupportedVersionError
+from quorumlog.sdk.errors import InvalidProducerEpochError, QuorumlogError, RequestTimedOutError
 from quorumlog.sdk.spark import begun_work, sink
 from quorumlog.sdk.spark import transactional_sink as transactions
 from quorumlog.sdk.spark.errors import DeliveryError
-from quorumlog.sdk.spark.nodes import nodes_at
+from quorumlog.sdk.spark.nodes import Nodes, nodes_at
+from quorumlog.sdk.spark.transaction_calls import end_transaction, init_transaction
 from quorumlog.sdk.spark.transactional_sink import TransactionalRows, Work
 from quorumlog.sdk.spark.write_options import WriteOptions
+from quorumlog.v1 import data_plane_pb2 as pb
 from tests.support.pipeline_records import values_in
 
 _numbers = count()
@@ -114,6 +117,81 @@ def test_what_a_run_has_aborted_is_not_visible_and_holds_nobody_up(options: Writ
     assert visible(options) == Counter({b"after": 3})
     transactions.commit(options, [write(options, this, transactions.new_run(), batch(b"2"))])
     assert visible(options) == Counter({b"after": 3, b"2": 1})
+
+
+@pytest.mark.cluster
+def test_a_run_that_takes_longer_than_its_transaction_may_be_open_says_so(
+    options: WriteOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink, "_PORTION_BYTES", 1)
+    this, run = work(), transactions.new_run()
+    short = dataclasses.replace(options, transaction_timeout_ms=1_000)
+    done = write(short, this, run, batch(b"0"), task=1)
+
+    def is_open(run: int) -> bool:
+        try:
+            init_transaction(nodes_at(options.bootstrap_servers), this.name, this.number, run, 1_000)
+        except InvalidProducerEpochError:
+            return False
+        return True
+
+    def slow() -> Iterator[pa.RecordBatch]:
+        yield batch(b"1")
+        deadline = time.monotonic() + LIMIT_S
+        while is_open(run):
+            assert time.monotonic() < deadline, "the transaction is not aborted"
+            time.sleep(0.1)
+        yield batch(b"2")
+
+    line = r"is aborted after 1 s: raise option transactionTimeout \(1h at most\), or write less at once"
+    for rows in (slow(), iter([batch(b"1")])):
+        with pytest.raises(DeliveryError, match=line):
+            transactions.write_in_transaction(short, this, run, 0, rows)
+    with pytest.raises(DeliveryError, match=rf"is not committed: .* open for longer than its timeout.*{line}"):
+        transactions.commit(short, [done])
+    assert not visible(options)
+    whole_run(options, this, [b"0", b"1"], 2)
+    assert visible(options) == Counter([b"0", b"1"])
+
+
+@pytest.mark.cluster
+def test_a_job_of_which_no_task_is_done_holds_nobody_up(options: WriteOptions) -> None:
+    this = work()
+    job = transactions.TransactionalWriter(
+        dataclasses.replace(options, transaction_id=this.name, transaction_epoch=this.number)
+    )
+    write(options, this, job._run, batch(b"1"))
+    job.abort([None])
+    with Producer(bootstrap_servers=options.bootstrap_servers) as producer:
+        for partition in range(3):
+            producer.send(options.topic or "", b"after", partition=partition)
+    assert visible(options) == Counter({b"after": 3})
+    transactions.commit(options, [write(options, this, transactions.new_run(), batch(b"2"))])
+    ahead = this._replace(number=this.number + 1)
+    of_ahead = write(options, ahead, transactions.new_run(), batch(b"3"))
+    job.abort([None])
+    transactions.commit(options, [of_ahead])
+    assert visible(options) == Counter({b"after": 3, b"2": 1, b"3": 1})
+
+
+@pytest.mark.cluster
+def test_a_commit_without_an_answer_is_said_to_be_uncertain(
+    options: WriteOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    this = work()
+    done = write(options, this, transactions.new_run(), batch(b"1"))
+
+    def lose_answer(*given: Any, commit: bool) -> None:
+        end_transaction(*given, commit=commit)
+        raise RequestTimedOutError("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transactions, "end_transaction", lose_answer)
+        with pytest.raises(DeliveryError, match="may be committed or not, which its next run will find out: no answer"):
+            transactions.commit(options, [done])
+    transactions.abort(options, [done])
+    whole_run(options, this, [b"again"], 1)
+    assert visible(options) == Counter([b"1"])
 
 
 @pytest.mark.cluster
@@ -251,12 +329,14 @@ def test_numbers_of_runs_are_even_and_rise() -> None:
 # -- work of an earlier version ---------------------------------------------------------------------------------------
 
 
+#: What version 0.2 stored when it started a piece of work.
+STARTED_BY_0_2 = json.dumps({"n": "5a0c", "t": 1_700_000_000_000}).encode()
+
+
 def begun_before_transactions(options: WriteOptions, this: Work, *, complete: bool) -> None:
     """Stores what a version without transactions has stored of a piece of work."""
     nodes = nodes_at(options.bootstrap_servers)
-    begun_work._claim(
-        nodes, f"{this.name}-begun", this.number, json.dumps({"n": "5a0c", "t": 1_700_000_000_000}).encode()
-    )
+    begun_work._claim(nodes, f"{this.name}-begun", this.number, STARTED_BY_0_2)
     if complete:
         begun_work._claim(nodes, f"{this.name}-all", this.number, json.dumps({"tasks": 2, "records": 4}).encode())
 
@@ -299,16 +379,53 @@ def test_work_that_may_have_been_committed_and_forgotten_is_not_written(
     assert visible(options) == Counter([b"2"])
 
 
+@pytest.mark.cluster
+def test_work_that_version_0_1_has_started_is_recognized_by_its_tasks(options: WriteOptions) -> None:
+    """It stored no start of the work as a whole."""
+    nodes, this = nodes_at(options.bootstrap_servers), work()
+    for task in (3, 11):
+        begun_work._claim(nodes, f"{this.name}-{task}", this.number, b'{"n":"5a0c","t":1700000000000,"h":1,"p":[3]}')
+    run = transactions.new_run()
+    for task in range(2):
+        with pytest.raises(DeliveryError, match=r"was started by quorumlog 0\.2 or earlier"):
+            write(options, this, run, batch(b"perhaps there"), task=task)
+    begun_work._claim(nodes, f"{this.name}-all", this.number, json.dumps({"tasks": 12, "records": 4}).encode())
+    whole_run(options, this, [b"0", b"1"], 2)
+    assert not visible(options)
+    following = this._replace(number=this.number + 1)
+    whole_run(options, following, [b"2", b"3"], 2)
+    assert visible(options) == Counter([b"2", b"3"])
+
+
+@pytest.mark.cluster
+def test_version_0_2_fails_on_work_that_is_written_in_a_transaction(options: WriteOptions) -> None:
+    """It would find no rows under its names, and write all of them again."""
+    nodes, this = nodes_at(options.bootstrap_servers), work()
+    whole_run(options, this, [b"0", b"1"], 2)
+    kept = json.loads(begun_work._claim(nodes, f"{this.name}-begun", this.number, STARTED_BY_0_2))
+    assert not {"n", "t"} & kept.keys(), "version 0.2 reads these fields"
+
+
 def test_a_cluster_without_transactions_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    needs = "__transactions needs feature level 3, the cluster is at 2: upgrade all nodes, then the features"
+    """Nothing is stored, so that an earlier version can do the work."""
+    asked: list[bool] = []
 
-    def refuse(*request: object) -> None:
-        raise UnsupportedVersionError(needs)
+    def answer(self: Nodes, request: pb.MetadataRequest) -> pb.MetadataResponse:
+        asked.append(request.linearizable)
+        return pb.MetadataResponse(feature_level=2)
 
-    monkeypatch.setattr(transactions, "begin_work", lambda *given: begun_work.BegunWork(True, 5, True))
-    monkeypatch.setattr(transactions, "init_transaction", refuse)
-    with pytest.raises(DeliveryError, match=f"{needs}. Until then, write at least once: a stream with option transac"):
-        write(WriteOptions("127.0.0.1:1", "t", None, "none"), work(), 2, batch(b"1"))
+    monkeypatch.setattr(Nodes, "_first_answer", answer)
+    line = (
+        "exactly-once writes are transactions, which need feature level 3, and the cluster is at 2: upgrade all nodes,"
+        " then the features. Until then, write with quorumlog 0.2, or at least once: a stream with option"
+        " transactional=false, a job without transactionId"
+    )
+    nowhere = WriteOptions("127.0.0.1:1", "t", None, "none")
+    with pytest.raises(DeliveryError) as refused:
+        write(nowhere, work(), transactions.new_run(), batch(b"1"))
+    assert refused.value.message == line
+    assert asked == [False, True], "a node that lags behind has an older level than the controller"
+    transactions.abandon(nowhere, work(), transactions.new_run())
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------
