@@ -252,8 +252,8 @@ def _check_participants(
         return _not_over(edit.name)
     new = [each for each in participants if not edit.is_open or not edit.has(writer.producer_id, each)]
     if edit.participants + len(new) > draft.limits.participants or not draft.has_room:
-        most = f"{edit.participants} partitions and consumer groups, or the coordinator is full"
-        why = f"the transactions of {edit.name} have {most}: abort, and use fewer"
+        most = f"{edit.participants} partitions and consumer groups, counted for each writer"
+        why = f"the transactions of {edit.name} have {most}, or the coordinator is full: abort, and use fewer of both"
         return error(ErrorCode.TRANSACTION_ABORTABLE, why)
     for participant in new:
         if not participant.group_id and not draft.surroundings.has_partition(participant.topic_id, participant.number):
