@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from quorumlog.sdk.errors import QuorumlogError
+from quorumlog.sdk.errors import InvalidTransactionTimeoutError, QuorumlogError
 from quorumlog.sdk.spark import sink
 from quorumlog.sdk.spark.begun_work import begin_work, has_tasks, is_complete
 from quorumlog.sdk.spark.errors import DeliveryError, plain_errors
@@ -170,7 +170,12 @@ def _begin(options: WriteOptions, work: Work, run: int) -> _Begun | None:
     if not first.is_transactional:
         _require_complete(nodes, work)
         return None
-    started = init_transaction(nodes, work.name, work.number, run, options.transaction_timeout_ms)
+    try:
+        started = init_transaction(nodes, work.name, work.number, run, options.transaction_timeout_ms)
+    except InvalidTransactionTimeoutError as error:
+        raise DeliveryError(
+            f"option transactionTimeout is more than the nodes accept (transaction_max_timeout_ms): {error.message}"
+        ) from None
     if started.work_committed:
         return None
     if not started.HasField("committed_work"):

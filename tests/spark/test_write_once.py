@@ -155,6 +155,14 @@ def test_a_run_that_takes_longer_than_its_transaction_may_be_open_says_so(
 
 
 @pytest.mark.cluster
+def test_a_timeout_that_nodes_refuse_names_the_option(options: WriteOptions) -> None:
+    long = dataclasses.replace(options, transaction_timeout_ms=3_600_001)
+    line = r"option transactionTimeout is more than the nodes accept \(transaction_max_timeout_ms\): .* 1 to 3600000"
+    with pytest.raises(DeliveryError, match=line):
+        write(long, work(), transactions.new_run(), batch(b"1"))
+
+
+@pytest.mark.cluster
 def test_a_job_of_which_no_task_is_done_holds_nobody_up(options: WriteOptions) -> None:
     this = work()
     job = transactions.TransactionalWriter(
