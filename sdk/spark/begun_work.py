@@ -2,8 +2,8 @@
 
 Before there were transactions, rows were written under a producer name for each task, and another name said when all of
 them were written. What such a version has started must not be written again, and is recognized by these names. In turn,
-version 0.2 must not write again what is written in a transaction. It does not know of transactions, but reads the same
-note, and fails because the note lacks its fields.
+version 0.2 must not write again what is written in a transaction. It has no transactions, but reads the same note, and
+fails because the note lacks its fields.
 """
 
 from __future__ import annotations
