@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -13,6 +14,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 Row = dict[str, Any]
 Place = tuple[str, int, int]
+_Result = TypeVar("_Result")
 
 
 #: A machine that is busy with other things is given so many tries.
@@ -24,6 +26,17 @@ SLOW_START = "failed to connect back"
 def is_slow_start(error: StreamingQueryException) -> bool:
     """True if Spark has not waited for Python to start."""
     return SLOW_START in str(error)
+
+
+def past_slow_starts(run: Callable[[], _Result]) -> _Result:
+    """Returns the result of a run, or raises its error, after runs for which Spark has not waited."""
+    for attempt in itertools.count(1):
+        try:
+            return run()
+        except StreamingQueryException as error:
+            if attempt == MOST_STARTS or not is_slow_start(error):
+                raise
+    raise AssertionError("unreachable")
 
 
 class InjectedError(Exception):
