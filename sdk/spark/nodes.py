@@ -104,6 +104,8 @@ class Nodes:
         self._channels: dict[str, grpc.Channel] = {}
         self._cache = MetadataCache.empty()
         self._feature_level = 0
+        #: Addresses of the coordinators of transactional ids, as they were last: one may have moved since.
+        self.coordinators: dict[str, str] = {}
 
     def channel(self, address: str) -> grpc.Channel:
         """Returns the connection to the node at ``host:port``; a new one if its TLS files have changed."""

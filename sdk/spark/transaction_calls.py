@@ -18,6 +18,9 @@ _TIMEOUT_S = 5.0
 #: The answer arrives before the call gives up.
 _GRACE_S = 0.5
 
+#: Maximum number of coordinators of which a process keeps the addresses.
+_MAX_COORDINATORS = 16
+
 _Answer = TypeVar("_Answer", pb.InitTransactionsResponse, pb.EndTransactionResponse)
 
 
@@ -61,20 +64,28 @@ def _answered(nodes: Nodes, name: str, ask: Callable[[transactions_pb2_grpc.Tran
     patience, uncertain = Patience(), False
     while True:
         try:
-            address = _coordinator(nodes, name)
+            address = nodes.coordinators.get(name) or _coordinator(nodes, name)
             try:
                 answer = ask(transactions_pb2_grpc.TransactionsStub(nodes.channel(address)))
             except grpc.RpcError as error:
                 raise error_from_rpc(error, address) from None
             if not answer.HasField("error"):
+                _keep(nodes, name, address)
                 return answer
             raise error_from_proto(answer.error)
         except QuorumlogError as error:
+            nodes.coordinators.pop(name, None)
             uncertain |= not error.definite
             try:
                 patience.pause(error)
             except QuorumlogError:
                 raise (error.as_indefinite() if uncertain else error) from None
+
+
+def _keep(nodes: Nodes, name: str, address: str) -> None:
+    if len(nodes.coordinators) >= _MAX_COORDINATORS:
+        nodes.coordinators.clear()
+    nodes.coordinators[name] = address
 
 
 def _coordinator(nodes: Nodes, name: str) -> str:

@@ -8,6 +8,8 @@ is one decision that names the writers of the tasks that count; whatever others 
 
 from __future__ import annotations
 
+import functools
+import os
 import secrets
 import time
 import zlib
@@ -136,7 +138,7 @@ def write_in_transaction(
         InvalidProducerEpochError: a later run has started, or the transaction was open for too long.
     """
     try:
-        begun = _begin(options, work, run)
+        begun = _begin_once(os.getpid(), options, work, run)
         if begun is None:
             return TransactionalRows(work, run, None, None)
         turn = zlib.crc32(work.name.encode()) + work.number + task
@@ -144,6 +146,8 @@ def write_in_transaction(
             records = sink.send_rows(options, producer, batches, turn, begun.timestamp_ms)
             writer = producer.finish() if records else None
     except QuorumlogError as error:
+        # The transaction may be over: a repeated task finds out.
+        _begin_once.cache_clear()
         raise _with_time(error, options, run) from None
     return TransactionalRows(work, run, begun.token, writer)
 
@@ -158,6 +162,12 @@ def _with_time(error: QuorumlogError, options: WriteOptions, run: int) -> Quorum
         f" {options.transaction_timeout_ms // 1_000} s: raise option transactionTimeout (1h at most), or write less at"
         " once: limit what a micro-batch reads (maxOffsetsPerTrigger), or divide the job"
     )
+
+
+@functools.lru_cache(maxsize=16)
+def _begin_once(process: int, options: WriteOptions, work: Work, run: int) -> _Begun | None:
+    """Returns the result of :func:`_begin`, which all tasks of a run share that this process executes."""
+    return _begin(options, work, run)
 
 
 def _begin(options: WriteOptions, work: Work, run: int) -> _Begun | None:

@@ -98,6 +98,9 @@ def test_a_later_run_fences_the_one_before_it(options: WriteOptions) -> None:
     this, old = work(), transactions.new_run()
     lost = [write(options, this, old, batch(b"old"), task=task) for task in range(3)]
     done = write(options, this, transactions.new_run(), batch(b"new"))
+    # This process has begun the run before, so the refusal comes when it writes; the repeated task begins again.
+    with pytest.raises(DeliveryError, match="the transaction cannot be committed"):
+        write(options, this, old, batch(b"old"), task=4)
     with pytest.raises(InvalidProducerEpochError, match="later instance"):
         write(options, this, old, batch(b"old"), task=4)
     with pytest.raises(DeliveryError, match="is not committed"):
@@ -105,6 +108,26 @@ def test_a_later_run_fences_the_one_before_it(options: WriteOptions) -> None:
     transactions.commit(options, [done])
     transactions.commit(options, lost)
     assert visible(options) == Counter([b"new"])
+
+
+@pytest.mark.cluster
+def test_a_process_begins_a_run_once_for_all_of_its_tasks(
+    options: WriteOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[int] = []
+
+    def noted(*given: Any) -> begun_work.BegunWork:
+        begun.append(given[3])
+        return begun_work.begin_work(*given)
+
+    monkeypatch.setattr(transactions, "begin_work", noted)
+    this, runs = work(), []
+    for _ in range(2):
+        runs.append(transactions.new_run())
+        tasks = [write(options, this, runs[-1], batch(b"%d" % task), task=task) for task in range(3)]
+    transactions.commit(options, tasks)
+    assert begun == runs
+    assert visible(options) == Counter([b"0", b"1", b"2"])
 
 
 @pytest.mark.cluster
