@@ -188,9 +188,8 @@ def test_a_timeout_that_nodes_refuse_names_the_option(options: WriteOptions) -> 
 @pytest.mark.cluster
 def test_a_job_of_which_no_task_is_done_holds_nobody_up(options: WriteOptions) -> None:
     this = work()
-    job = transactions.TransactionalWriter(
-        dataclasses.replace(options, transaction_id=this.name, transaction_epoch=this.number)
-    )
+    of_job = dataclasses.replace(options, transaction_id=this.name, transaction_epoch=this.number)
+    job = transactions.TransactionalWriter(of_job)
     write(options, this, job._run, batch(b"1"))
     job.abort([None])
     with Producer(bootstrap_servers=options.bootstrap_servers) as producer:
@@ -200,7 +199,9 @@ def test_a_job_of_which_no_task_is_done_holds_nobody_up(options: WriteOptions) -
     transactions.commit(options, [write(options, this, transactions.new_run(), batch(b"2"))])
     ahead = this._replace(number=this.number + 1)
     of_ahead = write(options, ahead, transactions.new_run(), batch(b"3"))
-    job.abort([None])
+    # A job with a lower number that starts later is refused, and aborts nothing.
+    for behind in (job, transactions.TransactionalWriter(of_job)):
+        behind.abort([None])
     transactions.commit(options, [of_ahead])
     assert visible(options) == Counter({b"after": 3, b"2": 1, b"3": 1})
 
