@@ -98,7 +98,7 @@ def test_a_later_run_fences_the_one_before_it(options: WriteOptions) -> None:
     this, old = work(), transactions.new_run()
     lost = [write(options, this, old, batch(b"old"), task=task) for task in range(3)]
     done = write(options, this, transactions.new_run(), batch(b"new"))
-    # This process has begun the run before, so the refusal comes when it writes; the repeated task begins again.
+    # This process has started the run before, so the refusal comes when it writes; the repeated task asks again.
     with pytest.raises(DeliveryError, match="the transaction cannot be committed"):
         write(options, this, old, batch(b"old"), task=4)
     with pytest.raises(InvalidProducerEpochError, match="later instance"):
@@ -197,11 +197,11 @@ def test_a_job_of_which_no_task_is_done_holds_nobody_up(options: WriteOptions) -
             producer.send(options.topic or "", b"after", partition=partition)
     assert visible(options) == Counter({b"after": 3})
     transactions.commit(options, [write(options, this, transactions.new_run(), batch(b"2"))])
-    ahead = this._replace(number=this.number + 1)
+    ahead = this._replace(number=this.number + 2)
     of_ahead = write(options, ahead, transactions.new_run(), batch(b"3"))
     # A job with a lower number that starts later is refused, and aborts nothing.
-    for behind in (job, transactions.TransactionalWriter(of_job)):
-        behind.abort([None])
+    behind = transactions.TransactionalWriter(dataclasses.replace(of_job, transaction_epoch=this.number + 1))
+    behind.abort([None])
     transactions.commit(options, [of_ahead])
     assert visible(options) == Counter({b"after": 3, b"2": 1, b"3": 1})
 
