@@ -227,16 +227,15 @@ def test_a_stream_whose_rows_cannot_be_written_says_where_and_why(log: Log) -> N
     assert "topic out partition 0" in line and "max.message.bytes=1048576" in line
 
 
-def test_a_replay_with_other_rows_fails_the_query_and_adds_nothing(log: Log) -> None:
+def test_a_replay_with_other_rows_adds_nothing(log: Log) -> None:
+    """The first run has committed the micro-batch: that is final, whatever rows another run would compute."""
     log.admin.create_topics([NewTopic("drawn", 1, 1)])
     drawn = to_topic("drawn", log, "CAST(rand() AS STRING)")
     checkpoint = log.stream(drawn, subscribe="short")
     # As after a crash between the writing of a micro-batch and Spark's note that it is done.
     for note in Path(checkpoint, "commits").glob("*0*"):
         note.unlink()
-    line = refusal(lambda: log.stream(drawn, checkpoint, subscribe="short"))
-    for word in ("5 records", "topic drawn partition 0", "not give the same rows", "has added nothing", "checkpoint"):
-        assert word in line, line
+    log.stream(drawn, checkpoint, subscribe="short")
     assert log.read(subscribe="drawn") == 5
 
 
