@@ -184,19 +184,6 @@ def decode_entry(entry: bytes) -> DecodedBatch | UnreadableBatch:
         return UnreadableBatch(header, envelope.term, str(error))
 
 
-def decode_all(entries: Sequence[bytes]) -> Iterator[DecodedBatch | UnreadableBatch]:
-    """Same as ``decode_entry`` for several entries of a log. Consecutive small Kafka batches are decoded together.
-
-    Raises:
-        CorruptRecordError: at the first damaged entry, after those before it were returned.
-    """
-    for run in decode_runs(entries):
-        if isinstance(run, UnreadableBatch):
-            yield run
-        else:
-            yield from _each(run)
-
-
 class DecodedRun(NamedTuple):
     """Consecutive fetched batches that were decoded as one.
 
@@ -233,7 +220,7 @@ class DecodedRun(NamedTuple):
 
 
 def decode_runs(entries: Sequence[bytes]) -> Iterator[DecodedRun | UnreadableBatch]:
-    """Same as ``decode_all``, but batches that were decoded together stay together.
+    """Same as ``decode_entry`` for several entries of a log. Consecutive small Kafka batches are decoded together.
 
     Raises:
         CorruptRecordError: at the first damaged entry, after those before it were returned.
@@ -277,16 +264,6 @@ def _decode_kafka(entries: Sequence[bytes]) -> Iterator[DecodedRun | UnreadableB
         at += count
     if damage is not None:
         raise damage
-
-
-def _each(run: DecodedRun) -> Iterator[DecodedBatch]:
-    if len(run.headers) == 1:
-        yield DecodedBatch(run.headers[0], run.leader_epochs[0], run.columns)
-        return
-    row = 0
-    for header, term in zip(run.headers, run.leader_epochs, strict=True):
-        yield DecodedBatch(header, term, run.columns.slice(row, header.record_count))
-        row += header.record_count
 
 
 def to_log_schema(data: pa.Table | pa.RecordBatch, now_ms: int) -> pa.Table:

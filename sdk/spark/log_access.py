@@ -21,7 +21,7 @@ from quorumlog.sdk.errors import (
 )
 from quorumlog.sdk.failed_calls import error_from_rpc
 from quorumlog.sdk.records.fetch_answer import FetchAnswer
-from quorumlog.sdk.records.record_batch import DecodedBatch, UnreadableBatch, decode_all
+from quorumlog.sdk.records.record_batch import DecodedRun, UnreadableBatch, decode_runs
 from quorumlog.sdk.spark.errors import DataLossError
 from quorumlog.sdk.spark.nodes import Nodes, Patience, lagging_is_retriable, nodes_at
 from quorumlog.sdk.spark.planning import OffsetRange
@@ -140,11 +140,12 @@ def _from_node(
                 # Requested before the rows are returned: the leader reads while Spark works.
                 requests.put(_fetch_request(wanted, position, view.leader_epoch, from_replicas))
             compacted_offset = response.results[0].told.compacted_offset if entries else 0
-            for batch in decode_all(entries):
-                if isinstance(batch, UnreadableBatch):
-                    yield _no_rows(wanted, batch, compacted_offset)
+            for run in decode_runs(entries):
+                if isinstance(run, UnreadableBatch):
+                    yield _no_rows(wanted, run, compacted_offset)
                 else:
-                    yield _rows(batch, compacted_offset)
+                    for part in run.cut():
+                        yield _rows(part, compacted_offset)
             if position >= wanted.end:
                 return
         raise LeaderNotAvailableError(f"{address} ended the stream of {wanted}")
@@ -206,8 +207,9 @@ def _no_rows(wanted: OffsetRange, batch: UnreadableBatch, compacted_offset: int)
     )
 
 
-def _rows(batch: DecodedBatch, compacted_offset: int) -> StoredRows:
-    header, _, columns = batch
+def _rows(part: DecodedRun, compacted_offset: int) -> StoredRows:
+    """Returns the rows of a part of a run that is like one batch."""
+    header, columns = part.headers[0], part.columns
     offsets = None
     if has_gaps(columns):
         deltas = columns.column(OFFSET_DELTA).cast(pa.int64())
@@ -221,5 +223,5 @@ def _rows(batch: DecodedBatch, compacted_offset: int) -> StoredRows:
         columns,
         offsets,
         compacted_offset,
-        covers_to=header.last_offset + 1,
+        covers_to=part.headers[-1].last_offset + 1,
     )

@@ -27,7 +27,7 @@ Column: TypeAlias = "pa.Array[Any]"
 
 
 class StoredRows(NamedTuple):
-    """Consecutive rows of one stored batch.
+    """Consecutive rows of a stored batch, or of several that were decoded together.
 
     Attributes:
         offset: of the first row; the others follow without a gap, unless ``offsets`` is set.

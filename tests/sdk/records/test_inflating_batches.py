@@ -11,7 +11,7 @@ from quorumlog.sdk.cluster.offset_search import FoundOffset, OffsetSearch
 from quorumlog.sdk.consumer.fetcher import FetchedRows
 from quorumlog.sdk.errors import CorruptRecordError
 from quorumlog.sdk.records.fetched import rows_from, to_records, to_table
-from quorumlog.sdk.records.record_batch import UnreadableBatch, decode, decode_all
+from quorumlog.sdk.records.record_batch import UnreadableBatch, decode, decode_runs
 from quorumlog.sdk.spark.log_access import _rows
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.simulator.models.records import records_of
@@ -34,10 +34,10 @@ def search_by_time(entry: bytes) -> None:
 
 
 def read_by_spark(entry: bytes) -> None:
-    for batch in decode_all([entry]):
-        if isinstance(batch, UnreadableBatch):
-            raise CorruptRecordError(batch.reason)
-        _rows(batch, 0)
+    for run in decode_runs([entry]):
+        if isinstance(run, UnreadableBatch):
+            raise CorruptRecordError(run.reason)
+        _rows(run, 0)
 
 
 #: How entries become rows: the consumer's records, its Arrow (poll_arrow; the command consume takes one of the two),
