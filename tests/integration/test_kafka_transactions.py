@@ -310,6 +310,9 @@ def copy_in_transactions(cluster: LocalCluster, source: str, target: str, kill_a
         {
             "bootstrap.servers": cluster.kafka_bootstrap_servers,
             "group.id": target,
+            # The next instance waits as long for a member that has not left.
+            "session.timeout.ms": 6_000,
+            "heartbeat.interval.ms": 1_000,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
