@@ -157,7 +157,10 @@ def check_silence(caplog: pytest.LogCaptureFixture, moment: int) -> None:
     if EVERY or moment == MOMENTS[-1]:
         gc.collect()
     said = [
-        record.getMessage() + (record.exc_text or "") for record in caplog.records if record.levelno >= logging.WARNING
+        record.getMessage() + (record.exc_text or "")
+        for record in caplog.records
+        # gRPC's server in the stand-in logs answers to clients that have given up. Nodes leave that out.
+        if record.levelno >= logging.WARNING and "raised in core by servicer method" not in record.getMessage()
     ]
     assert said == [], f"after {moment} steps"
 
