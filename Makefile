@@ -93,8 +93,9 @@ docs: $(DOCS)/venv/.installed $(DOCS)/package/.unpacked  ## the documentation as
 demo: $(STAMP)  ## a three-node cluster that loses its leader and nothing else
 	@$(BIN)/python examples/demo.py
 
-# What starts no process of its own has all cores. What does mostly waits, for elections and for Java: one worker has the
-# tests of Spark's session, three more the others (tests/conftest.py). What is timed or starved has the machine to itself.
+# What starts no process of its own has all cores. What does mostly waits, for elections and for Java: so three workers
+# keep two cores busy, and two of them have a session of Spark's (tests/conftest.py). What is timed or starved has the
+# machine to itself.
 # With PYTEST_ARGS one of them may find nothing to do: pytest calls that 5.
 PROCESSES := cluster or chaos or spark
 PYTEST := $(BIN)/python -m pytest

@@ -31,6 +31,10 @@ pytest_plugins = ["pytester"]
 SPARK = "tests/spark/"
 #: Tests of Spark whose sessions are in processes of their own.
 SPARK_APART = ("tests/spark/test_on_cluster.py", "tests/spark/test_packaging.py")
+#: Tests of Spark that share a second session: about half of the time.
+SPARK_SECOND = tuple(
+    f"{SPARK}test_{name}.py" for name in ("batch_read", "filter_pushdown", "pipelines", "spark_bench", "spark_errors")
+)
 #: What lasts the longest is started first: otherwise one worker has a long file left when the others are done.
 STARTED_FIRST = (
     *SPARK_APART,
@@ -157,20 +161,22 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-class OneSparkSession(LoadFileScheduling):
-    """Each file's tests go to one worker, and all that share Spark's session to the same: they last the longest.
+class TwoSparkSessions(LoadFileScheduling):
+    """Each file's tests go to one worker, and all that share a session of Spark's to the same: they last the longest.
 
     (Marks of the group a test belongs to do not reach xdist 3.8 under pytest 9.)
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
-        return SPARK if file.startswith(SPARK) and file not in SPARK_APART else file
+        if not file.startswith(SPARK) or file in SPARK_APART:
+            return file
+        return SPARK if file in SPARK_SECOND else f"{SPARK}first"
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneSparkSession | None:
-    return OneSparkSession(config, log) if config.getvalue("dist") == "loadfile" else None
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> TwoSparkSessions | None:
+    return TwoSparkSessions(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
