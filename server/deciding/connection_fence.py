@@ -14,8 +14,10 @@ count: it is closed, which ends whatever is still under way on it, and the clien
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
+from quorumlog.server.step.events import ClientRequest, EndedStream
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -36,6 +38,34 @@ class ClientConnection(NamedTuple):
     number: int
     opened_us: int
     close: Callable[[errors_pb2.Error], None]
+
+
+class FencedConnections:
+    """The connections of a service's clients that keep their epoch, and those that the service closes.
+
+    Arguments:
+        has_ended: called when there is one to close.
+
+    Attributes:
+        ended: connections to close, until ``take_ended`` is called.
+    """
+
+    def __init__(self, has_ended: Callable[[], None]) -> None:
+        self._has_ended = has_ended
+        self.ended: list[EndedStream] = []
+
+    def of(self, asked: ClientRequest) -> ClientConnection:
+        """Returns the connection on which a request came."""
+        return ClientConnection(asked.stream, asked.connected_us, partial(self._close, asked.stream))
+
+    def _close(self, stream: int, why: errors_pb2.Error) -> None:
+        self.ended.append(EndedStream(stream, why))
+        self._has_ended()
+
+    def take_ended(self) -> list[EndedStream]:
+        """Removes and returns the connections to close."""
+        ended, self.ended = self.ended, []
+        return ended
 
 
 class ConnectionFence:

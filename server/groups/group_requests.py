@@ -167,7 +167,7 @@ class GroupCalls:
         if name:
             # Clients that have the group added change their epoch with each transaction, Kafka's older ones do not.
             keeps_epoch = asked.client.listener is Listener.KAFKA and not request.adds_group
-            connection = self._transactions.connection_of(asked) if keeps_epoch else None
+            connection = self._transactions.connections.of(asked) if keeps_epoch else None
             commit = TransactionalCommit(request_id, request, self._answers, topics, keeper, connection)
             self._transactions.commit(keeper, commit)
         else:

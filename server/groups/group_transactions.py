@@ -14,7 +14,7 @@ from typing import NamedTuple
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.access.access_errors import ClientTopics
-from quorumlog.server.deciding.connection_fence import ClientConnection
+from quorumlog.server.deciding.connection_fence import ClientConnection, FencedConnections
 from quorumlog.server.deciding.enlistment_queue import EnlistmentQueue
 from quorumlog.server.deciding.led_coordinators import LedCoordinators
 from quorumlog.server.deciding.pending_answers import PendingAnswers
@@ -39,7 +39,6 @@ from quorumlog.server.groups.group_shard import GroupShard
 from quorumlog.server.groups.shard_leader import ShardLeader
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import THIRD_FEATURE_LEVEL
-from quorumlog.server.step.events import ClientRequest, EndedStream
 from quorumlog.server.step.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -62,7 +61,7 @@ class GroupTransactions:
         deadline_moved: called when a coordinator has something to decide outside of its own events.
 
     Attributes:
-        ended: connections to close, until ``take_ended`` is called.
+        connections: those of clients that keep their epoch.
     """
 
     def __init__(
@@ -75,26 +74,13 @@ class GroupTransactions:
         self._metadata = metadata
         self._deadline_moved = deadline_moved
         self._waiting: EnlistmentQueue | None = None
-        self.ended: list[EndedStream] = []
+        self.connections = FencedConnections(deadline_moved)
 
     def enlist_with(self, enlisting: Enlisting) -> None:
         """Sets the way to the coordinators of transactions. Commits in transactions are refused until then."""
         self._waiting = EnlistmentQueue(enlisting, "commits")
 
     # -- commits ------------------------------------------------------------------------------------------------------
-
-    def connection_of(self, asked: ClientRequest) -> ClientConnection:
-        """Returns the connection of a client, for the fence."""
-        return ClientConnection(asked.stream, asked.connected_us, partial(self._close, asked.stream))
-
-    def _close(self, stream: int, why: errors_pb2.Error) -> None:
-        self.ended.append(EndedStream(stream, why))
-        self._deadline_moved()
-
-    def take_ended(self) -> list[EndedStream]:
-        """Removes and returns the connections to close."""
-        ended, self.ended = self.ended, []
-        return ended
 
     def commit(self, leader: ShardLeader, call: TransactionalCommit) -> None:
         """Submits a commit to the leader of its group, once the group takes part in the transaction."""

@@ -200,10 +200,9 @@ class ClusterMember:
             effects.audit = access.audit.take_lines()
         if access.admission.ended:
             effects.ended_streams = access.admission.take_ended()
-        if self.services.transactions.ended:
-            effects.ended_streams += self.services.transactions.take_ended()
-        if self.services.groups.transactions.ended:
-            effects.ended_streams += self.services.groups.transactions.take_ended()
+        for fenced in (self.services.transactions.connections, self.services.groups.transactions.connections):
+            if fenced.ended:
+                effects.ended_streams += fenced.take_ended()
         if throttle.pauses:
             effects.stream_pauses = throttle.take_pauses()
         if self.settings.changed is not None:

@@ -9,7 +9,7 @@ from typing import Protocol, get_args
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.config.transaction_limits import TransactionLimits
-from quorumlog.server.deciding.connection_fence import ClientConnection
+from quorumlog.server.deciding.connection_fence import FencedConnections
 from quorumlog.server.deciding.decision_queue import CoordinatorCall
 from quorumlog.server.deciding.dependencies import CoordinatorDependencies
 from quorumlog.server.deciding.finder import CoordinatorFinder, coordinator_of
@@ -18,7 +18,7 @@ from quorumlog.server.deciding.pending_answers import PendingAnswers
 from quorumlog.server.deciding.transaction_participants import Participant
 from quorumlog.server.observability.metric_catalogue import Readings
 from quorumlog.server.step.deadlines import wait_us
-from quorumlog.server.step.events import ClientRequest, EndedStream
+from quorumlog.server.step.events import ClientRequest
 from quorumlog.server.step.node_service import ServiceHooks, StepTime
 from quorumlog.server.step.request_context import Listener
 from quorumlog.server.step.wire_errors import error
@@ -56,7 +56,7 @@ class TransactionService:
     """The transaction coordinators of a node, and the requests that they serve.
 
     Attributes:
-        ended: connections to close, until ``take_ended`` is called.
+        connections: those of clients that keep their epoch.
     """
 
     def __init__(
@@ -91,8 +91,11 @@ class TransactionService:
             self._confirm,
             self._wake,
         )
-        self.ended: list[EndedStream] = []
         self._deadline_moved: Callable[[], None] = lambda: None
+        self.connections = FencedConnections(self._has_to_close)
+
+    def _has_to_close(self) -> None:
+        self._deadline_moved()
 
     def _begin(self, coordinator: TransactionShard) -> TransactionLeader:
         # The first producer would otherwise be asked to try again.
@@ -140,18 +143,8 @@ class TransactionService:
         else:
             # Kafka's old clients keep their epoch. Our own get the next one with each transaction.
             is_kafka = asked.client.listener is Listener.KAFKA
-            close = partial(self._close, asked.stream)
-            connection = ClientConnection(asked.stream, asked.connected_us, close) if is_kafka else None
+            connection = self.connections.of(asked) if is_kafka else None
             keeper.queue.submit(ClientCall(asked.request_id, request, self._answers, keeper, connection))
-
-    def _close(self, stream: int, why: errors_pb2.Error) -> None:
-        self.ended.append(EndedStream(stream, why))
-        self._deadline_moved()
-
-    def take_ended(self) -> list[EndedStream]:
-        """Removes and returns the connections to close."""
-        ended, self.ended = self.ended, []
-        return ended
 
     def client_gone(self, request_id: int) -> None:
         """Forgets a request whose client is gone."""

@@ -187,7 +187,7 @@ class GroupParticipants:
         request.offsets.add(topic_id=TOPIC_ID, offset=offset, leader_epoch=-1)
         self._answers.expect(self._calls, MINUTE_US, _failed_commit)
         asked = ClientRequest(self._calls, request, connection, connected_us=connection)
-        link = self.transactions.connection_of(asked) if connection else None
+        link = self.transactions.connections.of(asked) if connection else None
         call = TransactionalCommit(self._calls, request, self._answers, _AllTopics(), self.leader, link)
         self.transactions.commit(self.leader, call)
         return self._calls

@@ -154,7 +154,7 @@ def test_a_late_commit_on_an_older_connection_is_refused(rig: GroupParticipants)
     assert rig.committed() == 3
     next_instance = Identity(WRITER.producer_id, WRITER.epoch + 1)
     assert committed_on(rig, 7, 4, next_instance) == "NONE", "it may have connected earlier"
-    assert not rig.transactions.ended
+    assert not rig.transactions.connections.ended
 
 
 def test_a_connection_of_a_former_term_is_closed(rig: GroupParticipants) -> None:
@@ -162,9 +162,9 @@ def test_a_connection_of_a_former_term_is_closed(rig: GroupParticipants) -> None
     rig.clock.step(50_000, 0)
     rig.elect()
     assert committed_on(rig, 50_000, 1) == "NOT_COORDINATOR"
-    (closed,) = rig.transactions.take_ended()
+    (closed,) = rig.transactions.connections.take_ended()
     assert closed.stream == 50_000
-    assert not rig.transactions.ended
+    assert not rig.transactions.connections.ended
     assert committed_on(rig, 50_001, 1) == "NONE"
 
 

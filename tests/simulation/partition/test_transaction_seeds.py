@@ -8,7 +8,7 @@ import pytest
 
 from quorumlog.raft.types import Entry
 from quorumlog.server.deciding.connection_fence import ConnectionFence
-from quorumlog.server.groups.group_transactions import GroupTransactions
+from quorumlog.server.groups import shard_leader
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.simulator.clients.transaction_load import SdkTransactions
 from quorumlog.simulator.models.committed_partition import CommittedPartition, Violation
@@ -52,6 +52,11 @@ def test_transactions_are_atomic() -> None:
         assert happened[what] >= len(SEEDS), happened
 
 
+class _NoFence(ConnectionFence):
+    def refusal(self, name: str, connection: object) -> None:
+        return None
+
+
 @pytest.mark.thorough
 @pytest.mark.interpreted("replaces methods of the node")
 def test_without_the_fence_late_requests_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +68,7 @@ def test_without_the_fence_late_requests_are_found(monkeypatch: pytest.MonkeyPat
 
     assert run() == "None"
     with monkeypatch.context() as groups_only:
-        groups_only.setattr(GroupTransactions, "connection_of", lambda self, asked: None)
+        groups_only.setattr(shard_leader, "ConnectionFence", _NoFence)
         assert "has parts that count: {'- -1 4'}" in run(), "an offset"
     monkeypatch.setattr(ConnectionFence, "refusal", lambda self, name, connection: None)
     assert "has parts that count" in (found := run()) and "'payments-" in found, "records"
